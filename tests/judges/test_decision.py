@@ -97,9 +97,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serve(broken: Any = None) -> Iterator[Endpoint]:
+def serve(broken: Any = None, kind: type[Endpoint] = Endpoint) -> Iterator[Any]:
     """Serve an endpoint on a thread."""
-    endpoint = Endpoint(broken)
+    endpoint = kind(broken)
     thread = threading.Thread(target=endpoint.serve_forever, daemon=True)
     thread.start()
     try:
@@ -227,6 +227,72 @@ def test_an_open_model_is_asked_in_its_own_words():
     assert system.startswith("Determine whether the provided claim is consistent")
     assert user == f"Document: {CHUNKS[0].text}\n{CHUNKS[1].text}\nClaim: {GOOD.answer}"
     assert judge.fingerprint.startswith("bespoke-minicheck/1 ")
+
+
+class VerdictEndpoint(Endpoint):
+    """Endpoint of an open model that writes its reply token by token; `broken` is the list of tokens."""
+
+    with_shares = True
+
+    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        self.requests.append((path, body))
+        message: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
+        message["message"] = {"role": "assistant", "content": "".join(next(iter(shares)) for shares in self.broken)}
+        if self.with_shares:
+            entries = [
+                {
+                    "token": next(iter(shares)),
+                    "logprob": -0.1,
+                    "top_logprobs": [{"token": token, "logprob": _log(share)} for token, share in shares.items()],
+                }
+                for shares in self.broken
+            ]
+            message["logprobs"] = {"content": entries}
+        return 200, {"choices": [message], "usage": {"prompt_tokens": 100, "completion_tokens": len(self.broken)}}
+
+
+LYNX_REPLY = [
+    {'{"REASONING": ["The \\"SCORE\\" of the — match"]': 1.0},
+    {', "SCORE": "': 1.0},
+    {"P": 0.6, "FAIL": 0.2, "Z": 0.2},
+    {"ASS": 1.0},
+    {'"}': 1.0},
+]
+"""Reply of Lynx whose verdict is two tokens long, and whose reasoning names a score."""
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "p", "sent"),
+    [
+        ("granite-guardian", [{"Yes": 0.6, "No": 0.2}], 0.25, ["system", "context", "assistant"]),
+        ("granite-guardian-vllm", [{"No": 0.9, "Yes": 0.1}], 0.9, ["context", "assistant"]),
+        ("lynx", LYNX_REPLY, 0.75, ["user"]),
+    ],
+)
+def test_the_verdict_of_an_open_model_is_read_at_its_place(name: str, reply: list[dict[str, float]], p: float, sent):
+    """The word for supported has its share there; without log-probabilities the word that is written counts."""
+    for with_shares, expected in ((True, p), (False, float(p > 0.5))):
+        with serve(reply, VerdictEndpoint) as endpoint:
+            endpoint.with_shares = with_shares
+            judge = load_judge(f"{name}:tag", base_url=endpoint.url, cache="none")
+            verdicts = judge.observe([GOOD])[0]
+            judge.end()
+            [(_, body)] = endpoint.requests
+        assert verdicts.claim[0].p == pytest.approx(expected)
+        assert [message["role"] for message in body["messages"]] == sent
+        assert body["max_tokens"] == (1000 if name == "lynx" else 1)
+        config = {"guardian_config": {"risk_name": "groundedness"}}
+        assert body.get("chat_template_kwargs") == (config if name.endswith("vllm") else None)
+
+
+@pytest.mark.parametrize("reply", [[{'{"REASONING": ["cut': 1.0}], [{', "SCORE": "': 1.0}, {"MAYBE": 1.0}]])
+def test_a_reply_without_a_verdict_fails_its_trace(reply: list[dict[str, float]]):
+    """A reply that was cut off or has another word fails the trace with the reason, and does not end the run."""
+    with serve(reply, VerdictEndpoint) as endpoint:
+        judge = load_judge("lynx:tag", base_url=endpoint.url, cache="none")
+        verdicts = observe_traces(judge, [GOOD])[0]
+        judge.end()
+    assert "pass" in verdicts.failures["*"]
 
 
 def test_it_survives_a_pickle():

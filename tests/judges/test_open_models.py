@@ -37,12 +37,39 @@ READ = {
         "OPTIONS:\n- Yes\n- No\nI think the answer is ",
         "",
     ),
-    "bespoke-minicheck": ("Document: One {x}.\nTwo.\nClaim: It is.", ""),
     "hhem": (
         "<pad> Determine if the hypothesis is true given the premise?\n\nPremise: One {x}.\nTwo.\n\nHypothesis: It is.",
         "",
     ),
 }
+
+LYNX = (
+    "Given the following QUESTION, DOCUMENT and ANSWER you must analyze the provided answer and determine whether it "
+    "is faithful to the contents of the DOCUMENT. The ANSWER must not offer new information beyond the context "
+    "provided in the DOCUMENT. The ANSWER also must not contradict information provided in the DOCUMENT. Output your "
+    'final verdict by strictly following this format: "PASS" if the answer is faithful to the DOCUMENT and "FAIL" if '
+    "the answer is not faithful to the DOCUMENT. Show your reasoning.\n\n"
+    "--\nQUESTION (THIS DOES NOT COUNT AS BACKGROUND INFORMATION):\nWhen?\n\n"
+    "--\nDOCUMENT:\nOne {x}.\nTwo.\n\n--\nANSWER:\nIt is.\n\n--\n\n"
+    'Your output should be in JSON FORMAT with the keys "REASONING" and "SCORE":\n'
+    '{"REASONING": <your reasoning as bullet points>, "SCORE": <your final score>}'
+)
+SENT = {
+    "bespoke-minicheck": (
+        (
+            "system",
+            "Determine whether the provided claim is consistent with the corresponding document. Consistency in this "
+            "context implies that all information presented in the claim is substantiated by the document. If not, it "
+            "should be considered inconsistent. Please assess the claim's consistency with the document by responding "
+            'with either "Yes" or "No".',
+        ),
+        ("user", "Document: One {x}.\nTwo.\nClaim: It is."),
+    ),
+    "granite-guardian": (("system", "groundedness"), ("context", "One {x}.\nTwo."), ("assistant", "It is.")),
+    "granite-guardian-vllm": (("context", "One {x}.\nTwo."), ("assistant", "It is.")),
+    "lynx": (("user", LYNX),),
+}
+"""Messages to the models behind an endpoint, as their sources have them."""
 
 
 def write_random(folder: Path, name: str, *, broken: bool = False) -> Path:
@@ -73,7 +100,9 @@ def write_random(folder: Path, name: str, *, broken: bool = False) -> Path:
 def test_every_name_has_an_entry_with_its_source():
     """The names that a judge may have are those of the table, and each entry names where its format was read."""
     models = load_open_models()
-    assert {*OPEN_MODELS, *ENDPOINT_MODELS} == set(models) == set(READ)
+    assert set(OPEN_MODELS) == set(READ)
+    assert set(ENDPOINT_MODELS) == set(SENT) == {name for name, model in models.items() if model.messages}
+    assert set(models) == {*READ, *SENT}
     assert all(model.source and model.repository and model.licence for model in models.values())
 
 
@@ -81,6 +110,14 @@ def test_every_name_has_an_entry_with_its_source():
 def test_the_input_is_the_one_of_the_source(name: str):
     """Passages and claim stand in the model's own template, and braces of a text stay as they are."""
     assert load_open_models()[name].render("When?", ["One {x}.", "Two."], "It is.") == READ[name]
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_the_messages_are_those_of_the_source(name: str):
+    """Roles and texts of the messages to a model behind an endpoint are those that its source sends."""
+    model = load_open_models()[name]
+    assert model.render_messages("When?", ["One {x}.", "Two."], "It is.") == SENT[name]
+    assert f" {model.endpoint_name} " in load_judge(name).fingerprint
 
 
 @pytest.mark.parametrize("name", OPEN_MODELS)

@@ -32,8 +32,8 @@ LLM_PREFIX = "llm"
 """Alone or before a colon: a language model behind an API."""
 DECISION_KINDS = ("decision", "logprobs")
 """Before a colon: a model that answers typed questions, at an endpoint for them or as a chat."""
-ENDPOINT_MODELS = ("bespoke-minicheck",)
-"""Open models that are asked at a chat endpoint; its name for the model may follow after a colon."""
+ENDPOINT_MODELS = ("bespoke-minicheck", "granite-guardian", "granite-guardian-vllm", "lynx")
+"""Open models of the same table that are asked at a chat endpoint; its name for the model may follow after a colon."""
 METERED_KINDS = (LLM_PREFIX, *DECISION_KINDS, *ENDPOINT_MODELS)
 """Kinds of judge that send requests to a model, and take the options of one."""
 JURY_PREFIX, CASCADE_PREFIX = "jury", "cascade"
@@ -146,7 +146,10 @@ def _load_single(name: str, options: dict[str, Any]) -> Judge:
     elif kind in OPEN_MODELS:
         target, arguments, options = "ragfault.judges.onnx.judge:OnnxJudge", (address,), {**options, "entry": kind}
     elif kind in ENDPOINT_MODELS:
-        target, arguments = "ragfault.judges.decision.judge:DecisionJudge", (address or f"ollama/{kind}",)
+        from ragfault.judges.open_models import load_open_models
+
+        target = "ragfault.judges.decision.judge:DecisionJudge"
+        arguments = (address or load_open_models()[kind].endpoint_name,)
         options = {**options, "answer_format": "logprobs", "entry": kind}
     elif kind in DECISION_KINDS:
         target, arguments = "ragfault.judges.decision.judge:DecisionJudge", (address,)

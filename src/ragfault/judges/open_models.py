@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from ragfault.judges.llm.transport.reply_cache import ModelRole
 from ragfault.judges.onnx.model_files import HUB_NAME, locate_snapshot
 from ragfault.model.errors import UnknownName, UsageError
 from ragfault.model.whole_files import parse_toml
 
-OutputReading = Literal["marks", "label", "start", "words", "yes"]
+OutputReading = Literal["marks", "label", "start", "words", "reply"]
 
 
 class OpenModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,10 +27,21 @@ class OpenModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Commit whose input format was read; empty: any, because no source names one."""
     architecture: str
     reads: OutputReading
-    text: str
+    text: str = ""
     """Input with {source} and {claim}; of a model that marks tokens the first text, without a question."""
-    system: str = ""
-    """System message of a model behind an endpoint."""
+    messages: tuple[tuple[ModelRole, str], ...] = ()
+    """Messages to a model behind an endpoint, with {question}, {source} and {claim}: role and text of each."""
+    endpoint_name: str = ""
+    """Name of such a model at its endpoint."""
+    parameters: dict[str, Any] = {}
+    """Parameters of its requests."""
+    verdict: str = ""
+    """Pattern that ends where the verdict of its reply begins; empty: at the first token."""
+    supported: str = ""
+    """Word of the verdict that means supported."""
+    unsupported: str = ""
+    max_tokens: int = 1
+    """Longest reply of such a model."""
     question: str = ""
     """First text of a model that marks tokens, with a question."""
     passage: str = "{text}"
@@ -51,12 +64,24 @@ class OpenModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         >>> load_open_models()["minicheck"].render("", ["It is old."], "It is new.")
         ('predict: It is old.</s>It is new.', '')
         """
+        template = self.question if question and self.question else self.text
+        fields = self._list_fields(question, passages, claim)
+        return (_fill(template, fields), claim if self.reads == "marks" else "")
+
+    def render_messages(self, question: str, passages: Sequence[str], claim: str) -> tuple[tuple[ModelRole, str], ...]:
+        """Return the messages to a model behind an endpoint, role and text of each.
+
+        >>> load_open_models()["granite-guardian"].render_messages("", ["It is old."], "It is new.")
+        (('system', 'groundedness'), ('context', 'It is old.'), ('assistant', 'It is new.'))
+        """
+        fields = self._list_fields(question, passages, claim)
+        return tuple((role, _fill(text, fields)) for role, text in self.messages)
+
+    def _list_fields(self, question: str, passages: Sequence[str], claim: str) -> dict[str, str]:
         source = "\n".join(
             _fill(self.passage, {"number": str(number), "text": text}) for number, text in enumerate(passages, 1)
         )
-        fields = {"question": question, "count": str(len(passages)), "source": source, "claim": claim}
-        template = self.question if question and self.question else self.text
-        return (_fill(template, fields), claim if self.reads == "marks" else "")
+        return {"question": question, "count": str(len(passages)), "source": source, "claim": claim}
 
 
 def _fill(template: str, fields: dict[str, str]) -> str:
@@ -72,8 +97,8 @@ def _fill(template: str, fields: dict[str, str]) -> str:
 def load_open_models() -> dict[str, OpenModel]:
     """Load the table of the models, by name.
 
-    >>> sorted(load_open_models())
-    ['bespoke-minicheck', 'factcg', 'hhem', 'lettucedetect', 'minicheck', 'minicheck-deberta', 'minicheck-roberta']
+    >>> sorted(name for name, model in load_open_models().items() if model.messages)
+    ['bespoke-minicheck', 'granite-guardian', 'granite-guardian-vllm', 'lynx']
     """
     text = (files("ragfault.judges") / "open_models.toml").read_text(encoding="utf-8")
     return msgspec.convert(parse_toml(text, "open_models.toml"), dict[str, OpenModel])

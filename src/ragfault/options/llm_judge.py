@@ -162,7 +162,7 @@ def print_estimate(estimate: CostEstimate, kind: str | None) -> None:
 
 def format_estimate(estimate: CostEstimate) -> str:
     """Format an estimate as a table for each judge that calls a model, and how it was made."""
-    from ragfault.judges.llm.estimates import CHARACTERS_PER_TOKEN, REPLY_TOKENS
+    from ragfault.judges.llm.estimates import CHARACTERS_PER_TOKEN
 
     models = estimate.members or (estimate,)
     kinds = [call_kind for model in models for call_kind in model.kinds]
@@ -171,8 +171,8 @@ def format_estimate(estimate: CostEstimate) -> str:
         costs = (_add_costs(kinds, "cost"), _add_costs(kinds, "max_cost"))
         calls = sum(call_kind.calls for call_kind in kinds)
         tables.append(f"All judges: {calls:,} calls, {costs[0]}, at the most {costs[1]}")
-    names = dict.fromkeys(call_kind.kind for call_kind in kinds)
-    size = ", ".join(f"{REPLY_TOKENS[name]} tokens for {name}" for name in names) or "no length"
+    sizes = {item.kind: item.completion // (item.calls - item.cached) for item in kinds if item.calls > item.cached}
+    size = ", ".join(f"{tokens} tokens for {name}" for name, tokens in sizes.items()) or "no length"
     lost = f"\n{estimate.too_long:,} traces are too long to be asked about." if estimate.too_long else ""
     return (
         "Nothing was sent. "

@@ -26,7 +26,7 @@ from ragfault.judges.llm.account import ModelAccount
 from ragfault.judges.llm.estimates import CostEstimate, estimate_calls
 from ragfault.judges.llm.settings import LLMSettings, build_settings, endpoint_location
 from ragfault.judges.llm.transport.model_transport import LLMSession
-from ragfault.judges.llm.transport.questions import YesNoQuestion, build_question_call
+from ragfault.judges.llm.transport.questions import VerdictReading, YesNoQuestion, build_question_call
 from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCall, ModelCaller, ModelMessage
 from ragfault.judges.open_models import load_open_models
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
@@ -97,9 +97,10 @@ class DecisionSession(WordReading):
         state = {"question": self._query, "sources": sources, "statement": strip_marks(claim)}
         if self._model is None:
             return YesNoQuestion(SUPPORT_QUESTION, state)
-        text = self._model.render("", sources, strip_marks(claim))[0]
-        messages = (ModelMessage("system", self._model.system), ModelMessage("user", text))
-        return YesNoQuestion("", state, messages)
+        model = self._model
+        written = model.render_messages(self._query, sources, strip_marks(claim))
+        messages = tuple(ModelMessage(role, text) for role, text in written)
+        return YesNoQuestion("", state, messages, VerdictReading(model.verdict, model.supported, model.unsupported))
 
     def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
         return min((entailment.p for entailment in entailments), default=1.0)
@@ -194,12 +195,16 @@ class DecisionJudge(ModelAccount, ScorerJudge):
         if refused:
             raise UsageError(f"{', '.join(refused)}: only for a judge that writes text, llm:MODEL. Leave it out.")
         built = settings if settings is not None else build_settings(name, **options)
-        built = replace(built, answer_format=answer_format, max_tokens=1)
-        super().__init__(built)
         self._entry, self.model = entry, load_open_models()[entry] if entry else None
+        words: Any = (SUPPORT_QUESTION, RELEVANCE_QUESTION)
+        built = replace(built, answer_format=answer_format, max_tokens=1)
+        if self.model is not None:
+            merged = {**self.model.parameters, **built.parameters}
+            built = replace(built, max_tokens=self.model.max_tokens, parameters=merged)
+            words = (self.model.messages, self.model.verdict, self.model.supported)
+        super().__init__(built)
         self.thresholds = EntailmentThresholds(supported, inferred)
-        words = (SUPPORT_QUESTION, RELEVANCE_QUESTION) if self.model is None else (self.model.system, self.model.text)
-        digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:8]
+        digest = hashlib.sha256(msgspec.json.encode(words)).hexdigest()[:8]
         parameters = msgspec.json.encode(built.parameters, order="deterministic").decode().replace(" ", "_")
         self._fingerprint = (
             f"{entry or answer_format}/{VERSION} {built.provider}/{built.model} at={endpoint_location(built)} "

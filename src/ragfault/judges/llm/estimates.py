@@ -30,7 +30,6 @@ REPLY_TOKENS: dict[CallKind, int] = {
     "questions": 100,
     "relevance": 150,
     "answer": 300,
-    "decision": 1,
 }
 """Estimate of the tokens of a reply."""
 
@@ -108,7 +107,8 @@ def _count_tokens(call: ModelCall) -> int:
 def _sum_calls(kind: CallKind, rows: list[tuple[bool, int]], settings: LLMSettings) -> CallEstimate:
     cost = load_cost_function(settings, batch=settings.batch_api)
     sizes = [size for cached, size in rows if not cached]
-    reply = min(REPLY_TOKENS[kind], settings.max_tokens)
+    # a verdict is as long as the settings say: one token, or a reasoning before it
+    reply = settings.max_tokens if kind == "decision" else min(REPLY_TOKENS[kind], settings.max_tokens)
     prices = [(cost(size, reply), cost(size, settings.max_tokens)) for size in sizes]
     costs, max_costs = ([price[i] for price in prices] for i in (0, 1))
     cached, completion = len(rows) - len(sizes), reply * len(sizes)

@@ -275,7 +275,7 @@ class EndpointClient:
             raise self._connection_error(error) from None
         except ValueError:
             raise CallError("the endpoint replied with something that is not JSON", charged=True) from None
-        return parse_completion(payload) if question_format is None else parse_answer(payload, question_format)
+        return parse_completion(payload) if question_format is None else parse_answer(payload, call, question_format)
 
     def _timeout_error(self) -> CallError:
         error = CallError(f"no reply within {self._settings.timeout:g} s", charged=True)
@@ -400,9 +400,9 @@ def parse_completion(payload: Any) -> CompletionAnswer:
     return CompletionAnswer(text if isinstance(text, str) else "", prompt, completion, reason == "length", refusal)
 
 
-def parse_answer(payload: Any, question_format: QuestionFormat) -> CompletionAnswer:
+def parse_answer(payload: Any, call: ModelCall, question_format: QuestionFormat) -> CompletionAnswer:
     """Return the probability of yes as the text of an answer; as a refusal where the reply has none."""
-    answer = question_format.parse(_as_mapping(payload))
+    answer = question_format.parse(_as_mapping(payload), call)
     text = "" if answer.p is None else repr(answer.p)
     return CompletionAnswer(text, answer.prompt, answer.completion, False, redact_secrets(answer.reason))
 

@@ -25,10 +25,14 @@ CallKind = Literal["retrieval", "generation", "questions", "relevance", "writing
 instructions, the answer to a recorded request, or the answer to a typed question."""
 
 
+ModelRole = Literal["system", "user", "assistant", "context"]
+"""Author of a message; "context" is that of sources, in the template of some models."""
+
+
 class ModelMessage(Struct, frozen=True):
     """Turn of a conversation with a model."""
 
-    role: Literal["system", "user", "assistant"]
+    role: ModelRole
     text: str
     images: tuple[str, ...] = ()
     """URLs of its images: `data:` or `https:`."""
