@@ -6,12 +6,13 @@ Each judge looks at the same answers once, whole groups drawn at random. A jury 
 its weights from one half of the groups; printed is the AUROC on the other half, of each judge alone and of the juries
 with equal and with learned weights. Then for each ordered pair: the share of what the second judge gains over the first
 that a cascade keeps, by the share of the answers that the second judge sees, those of which the first is least certain.
+Last, the same on the other half, by judges that were calibrated on the one half.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from ragfault.labels.judges.units import ScoredUnits, build_units, iterate_answe
 from ragfault.labels.reading.labeled_traces import LabeledTrace
 from ragfault.labels.settings import LabelSettings
 from ragfault.model.protocols import Judge
+from ragfault.model.records import Trace
 from ragfault.stats.classification import auroc
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -50,11 +52,16 @@ def measure_balance(called: np.ndarray, label: np.ndarray) -> float:
     return float((called[label].mean() + (~called[~label]).mean()) / 2)
 
 
-def print_juries(judges: dict[str, RecordedJudge], labeled: Sequence[LabeledTrace]) -> None:
-    """Print held-out AUROC of each judge and of each jury."""
+def split_labeled(labeled: Sequence[LabeledTrace]) -> tuple[list[Trace], list[LabeledTrace]]:
+    """Return the traces to learn from, and the held-out ones with their labels."""
     learns = np.array(assign_folds([item.group for item in labeled], 0)) % 2 == 0
     train = [item.trace for item, flag in zip(labeled, learns, strict=True) if flag]
-    tested = [item for item, flag in zip(labeled, learns, strict=True) if not flag]
+    return train, [item for item, flag in zip(labeled, learns, strict=True) if not flag]
+
+
+def print_juries(judges: dict[str, RecordedJudge], labeled: Sequence[LabeledTrace]) -> None:
+    """Print held-out AUROC of each judge and of each jury."""
+    train, tested = split_labeled(labeled)
 
     def rank(judge: Judge) -> float:
         units = rate(judge, tested)
@@ -76,7 +83,7 @@ def print_juries(judges: dict[str, RecordedJudge], labeled: Sequence[LabeledTrac
         )
 
 
-def print_cascades(judges: dict[str, RecordedJudge], labeled: Sequence[LabeledTrace]) -> None:
+def print_cascades(judges: Mapping[str, Judge], labeled: Sequence[LabeledTrace]) -> None:
     """Print the share of the gain that a cascade keeps, for pairs whose second judge is better."""
     units = {name: rate(judge, labeled) for name, judge in judges.items()}
     for first, second in permutations(judges, 2):
@@ -98,6 +105,15 @@ def print_cascades(judges: dict[str, RecordedJudge], labeled: Sequence[LabeledTr
             )
 
 
+def print_calibrated(judges: dict[str, RecordedJudge], labeled: Sequence[LabeledTrace]) -> None:
+    """Print the same on the held-out answers, by judges that were calibrated on the others."""
+    train, tested = split_labeled(labeled)
+    print("  calibrated on the answers to learn from:")
+    print_cascades(
+        {name: wrap_judge(judge, calibrate_judge(train, judge=judge)) for name, judge in judges.items()}, tested
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -114,6 +130,7 @@ def main() -> None:
         judges = {judge: recorded for judge, (recorded, _) in judged.items()}
         print_juries(judges, labeled)
         print_cascades(judges, labeled)
+        print_calibrated(judges, labeled)
 
 
 if __name__ == "__main__":
