@@ -354,3 +354,5 @@ def test_two_runs_are_compared_on_labels_of_the_first(tmp_path: Path, capsys: py
     assert kappa["first"][0] == 1.0
     assert kappa["second"][0] < 1.0
     assert command([*arguments, str(labels)]) == 2
+    assert command(["judge", "compare", str(tmp_path / "one"), "lexical", str(labels)]) == 2
+    assert "no run at lexical" in capsys.readouterr().err

@@ -218,6 +218,10 @@ def _compare_judges(names: tuple[str, str], options: dict[str, Any]) -> Any:
 
     traces, fields = options["traces"], take_fields(JudgeComparisonSettings, options)
     are_runs = all(Path(path).is_dir() for path in names)
+    if not are_runs and any((Path(path) / "manifest.json").is_file() for path in names):
+        # The other name is not a judge beside a run; the error says whether that run is unfinished or missing.
+        for name in names:
+            Run.open(name)
     if not traces and not are_runs:
         raise UsageError(
             f"{' and '.join(names)} are not two runs. Name the traces to judge: "
