@@ -109,7 +109,7 @@ def print_balance(language: str, items: list[Item]) -> None:
 
 
 def row_faults(path: Path) -> list[str]:
-    """Return what is wrong with a file of replies or keys."""
+    """Return what is wrong with a file of replies, keys or copies."""
     faults = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         place = f"{path.name}, line {number}"
@@ -121,6 +121,11 @@ def row_faults(path: Path) -> list[str]:
         if path.parent.name == "replies":
             if not row.get("query") or "reply" not in row or row.get("label") not in REPLY_LABELS:
                 faults.append(f"{place}: needs query, reply and a label of {sorted(REPLY_LABELS)}")
+        elif path.parent.name == "copies":
+            if not all(row.get(field) for field in ("id", "domain", "query", "passage", "false", "true")):
+                faults.append(f"{place}: needs id, domain, query, passage, false and true")
+            elif any(len(row[kind]) != 2 or row[kind][1] in row["passage"] for kind in ("false", "true")):
+                faults.append(f"{place}: false and true are [change, claim], and the passage does not hold the claim")
         elif not row.get("query") or not row.get("reference") or not row.get("answers"):
             faults.append(f"{place}: needs query, reference and answers")
         elif any(len(pair) != 2 or pair[1] not in KEY_LABELS for pair in row["answers"]):
@@ -146,7 +151,7 @@ def main(arguments: list[str]) -> int:
                     items.setdefault(language, []).extend(unit_items(unit, path.parent.name, language))
         except UnitError as fault:
             faults.append(str(fault))
-    for folder in ("replies", "keys"):
+    for folder in ("replies", "keys", "copies"):
         for path in chosen(sorted((FOLDER / folder).glob("*.jsonl"))):
             faults += row_faults(path)
             print(f"{folder}/{path.name}: {len(path.read_text().splitlines())} rows")

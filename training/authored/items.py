@@ -32,6 +32,20 @@ class Item:
     label: str
 
 
+@dataclass(frozen=True)
+class NearCopy:
+    """One claim that copies a sentence of a passage but for one point."""
+
+    pair: str
+    domain: str
+    query: str
+    passage: str
+    claim: str
+    is_false: bool
+    change: str
+    """What is false of a false one, such as "role"; how a true one says the same, such as "passive"."""
+
+
 def edited(chunks: list[str], edits: list[list[str]], unit: str) -> list[str]:
     """Return the chunks with every edit applied once, each at its place in the chunks as they were."""
     places: list[tuple[int, int, str, str]] = []
@@ -96,3 +110,12 @@ def read_items(folder: Path = FOLDER / "units") -> Iterator[Item]:
     for path in unit_files(folder):
         for unit in read_units(path):
             yield from unit_items(unit, writer=path.parent.name, language=path.parent.parent.name)
+
+
+def read_copies(folder: Path = FOLDER / "copies") -> Iterator[NearCopy]:
+    """Yield the near copies of all files of a folder: of each passage a false and a true one."""
+    for path in sorted(folder.glob("*.jsonl")):
+        for row in read_units(path):
+            for kind in ("false", "true"):
+                change, claim = row[kind]
+                yield NearCopy(row["id"], row["domain"], row["query"], row["passage"], claim, kind == "false", change)
