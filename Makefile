@@ -26,7 +26,7 @@ test: $(VENV)/test.stamp ## run the tests that take a second or less each, docte
 	$(BIN)/python -m pytest $(PYTEST) -m "not long"
 
 test-long: $(VENV)/test.stamp ## run the tests that `make test` leaves out: kills, browsers, clusters, notebooks
-	$(BIN)/python -m pytest $(PYTEST) -m long
+	$(BIN)/python -m pytest $(PYTEST) -m long tests
 
 test-all: $(VENV)/test.stamp ## run every test
 	$(BIN)/python -m pytest $(PYTEST)

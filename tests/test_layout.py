@@ -70,7 +70,7 @@ def name_module(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = frozenset(map(name_module, parse_modules()))
+MODULES = frozenset(map(name_module, PACKAGE.rglob("*.py")))
 APPS = {path.parent.name for path in PACKAGE.glob("apps/*/app.py")}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -26,14 +27,19 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "ragfault"
 FLAG = re.compile(r"(?<![\w-])(?:--[a-z][a-z-]*[a-z]|-[om])(?![\w-])")
 COMMAND = re.compile(r"(?:ragfault [a-z]+|pip install|hf download|optimum-cli export) [^\n)]*")
 NAMED = re.compile(r"(?<![\w.])([a-z_]+)=(?=[\"\d\[{(…T])")
-PARSED = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
 OTHERS_FLAGS = ("cli", "cli.py", "options", "pytest.py", "__main__.py")
 """Modules that are used on a command line only: ragfault's, or pytest's."""
 
 
+@cache
+def parse_modules() -> dict[Path, ast.Module]:
+    """Return the syntax tree of every module, parsed once for all tests."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
+
+
 def list_messages() -> Iterator[tuple[str, str]]:
     """Yield the place and the text of every string of the library that names a flag, with "x" for what is filled in."""
-    for path, tree in PARSED.items():
+    for path, tree in parse_modules().items():
         if any(part in OTHERS_FLAGS for part in path.relative_to(SOURCE).parts):
             continue
         skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -50,7 +56,7 @@ def list_messages() -> Iterator[tuple[str, str]]:
 def list_parameters() -> set[str]:
     """Return the names of the parameters of public functions and of the fields of records, outside the command line."""
     names: set[str] = set()
-    for path, tree in PARSED.items():
+    for path, tree in parse_modules().items():
         if {"cli", "cli.py", "options"} & set(path.relative_to(SOURCE).parts):
             continue
         for node in ast.walk(tree):
