@@ -38,13 +38,16 @@ SERVED = {
 """Verb that needs a server that runs → where it is tested."""
 
 VERBS = {
-    "evaluate": ("{demo}/few-v2.jsonl", "-o", "{out}/run", "-m", "default"),
+    "evaluate": ("{demo}/few-v2.jsonl", "-o", "{out}/run", "-m", "default", "--judge", "embedded"),
     "report": ("{demo}/v2",),
     "diagnose": ("{demo}/v2",),
     "steps": ("{demo}/v2",),
     "plan": ("--queries", "200", "--attempts", "3"),
     "gate": ("{demo}/v2", "--threshold", "groundedness>=0.99", "--baseline", "{demo}/v1"),
-    "ci": ("{demo}/few-v2.jsonl", "-o", "{out}/run", "--baseline", "{demo}/v1", "--threshold", "error<=0.5"),
+    "ci": (
+        *("{demo}/few-v2.jsonl", "-o", "{out}/run", "--config", "{demo}/settings.toml"),
+        *("--baseline", "{demo}/v1", "--threshold", "error<=0.5"),
+    ),
     "compare": ("{demo}/v1", "{demo}/v2"),
     "compare --by": ("{demo}/v1", "{demo}/v2", "--by", "route"),
     "bisect": ("{demo}/v1", "{demo}/v2"),
@@ -220,7 +223,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = (folder / f"handbook/traces-{name}.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
         few = folder / f"few-{name}.jsonl"
         few.write_text("".join(lines[:40]), encoding="utf-8")
-        assert run_command(["evaluate", str(few), "-o", str(folder / name), "-q"]) == 0
+        assert run_command(["evaluate", str(few), "-o", str(folder / name), "--judge", "embedded", "-q"]) == 0
     decided = [
         json.loads(line) | {"route": None, "metadata": {"arm": arm, "propensity": 0.5, "reward": 1}}
         for line, arm in zip(lines[:40], ["top(5)", "top(3)"] * 20, strict=True)
@@ -234,6 +237,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [f"{n},{'new,old,1' if n % 2 else 'old,new,2'}" if n % 5 else f"{n},old,new,1" for n in range(60)]
     (folder / "preferences.csv").write_text("id,first,second,winner\n" + "\n".join(rows) + "\n", encoding="utf-8")
     (folder / "reviews.jsonl").write_text("")
+    (folder / "settings.toml").write_text('[evaluate]\njudge = "embedded"\n', encoding="utf-8")
     CacheFile(folder / "replies.sqlite").close()
     shutil.copy(ROOT / "docs" / "labelled.jsonl", folder)
     (folder / "policy.toml").write_text("[rails.secrets]\n", encoding="utf-8")

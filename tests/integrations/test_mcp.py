@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from ragfault.cli.commands import run_command
 from ragfault.integrations.mcp import MAX_TEXT_CHARS, TOOL_NAMES, McpTools
 from ragfault.io.trace_writer import write_traces
 from ragfault.model.errors import InputError, RunError, UsageError
@@ -20,9 +20,14 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 
 @pytest.fixture(scope="module")
-def place(demo_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the demo and runs of both of its versions."""
-    return shutil.copytree(demo_runs, tmp_path_factory.mktemp("mcp"), dirs_exist_ok=True)
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the demo and runs of both of its versions, by a fast judge, as a bisection judges again."""
+    folder = tmp_path_factory.mktemp("mcp")
+    assert run_command(["demo", str(folder / "handbook")]) == 0
+    tools = McpTools(folder)
+    for version in ("v1", "v2"):
+        assert "context_relevance" in tools.evaluate(f"handbook/traces-{version}.jsonl", version, judge="embedded")
+    return folder
 
 
 def talked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> tuple[list[Any], list[Any]]:
