@@ -201,11 +201,14 @@ def test_where_nothing_is_unclear_nothing_is_written(
     """Errors at random belong to no sentence, and people who agree with the judge have no dispute: exit code 3."""
     with serve_model(kind=SilentServer) as server:
         start(server, monkeypatch)
-        for name, people in (("random", err_at_random), ("alike", read_leniently)):
+        cases = (("random", err_at_random, "nothing is unclear"), ("alike", read_leniently, "too few to find"))
+        for name, people, reason in cases:
             (folder := tmp_path / name).mkdir()
             out = folder / "clear.toml"
             assert Bench(folder, people).clarify("-o", str(out)) == 3
-            assert "no sentence is found unclear" in capsys.readouterr().out
+            shown = " ".join(capsys.readouterr().out.split())
+            assert "no sentence is found unclear" in shown
+            assert reason in shown
             assert not out.exists()
 
 

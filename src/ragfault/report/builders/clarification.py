@@ -62,7 +62,7 @@ def _summarize(search: Clarification) -> str:
 
 def _list_findings(search: Clarification) -> Iterator[str]:
     differ = f"People and the judge disagree on {search.disputed:,} of {format_count(search.labelled, 'answer')}"
-    if not search.trials:
+    if not search.shown:
         yield f"{differ}, on {search.examined} in the half that is learnt from: too few to find an unclear sentence."
         return
     higher, lower = search.examined - search.stricter, search.stricter
