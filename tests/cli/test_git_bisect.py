@@ -55,7 +55,10 @@ def test_git_bisect_names_the_commit_that_broke(tmp_path: Path):
         commits.append(run_git(place, "rev-parse", "HEAD"))
     run_git(place, "checkout", "-q", commits[0])
     subprocess.run([sys.executable, "answer.py"], cwd=place, check=True)
-    assert run_command(["evaluate", str(place / "traces.jsonl"), "-o", str(tmp_path / "good"), "--quiet"]) in (0, 3)
+    # a fast judge, as each commit is evaluated; git leaves files alone that it does not track
+    (place / "ragfault.toml").write_text('[evaluate]\njudge = "embedded"\n')
+    evaluated = ["evaluate", str(place / "traces.jsonl"), "-o", str(tmp_path / "good"), "--judge", "embedded", "-q"]
+    assert run_command(evaluated) in (0, 3)
     run_git(place, "bisect", "start", commits[-1], commits[0])
     command = (
         f'"{sys.executable}" answer.py && "{sys.executable}" -m ragfault ci traces.jsonl -o "{tmp_path}/new" '
