@@ -162,19 +162,21 @@ def _weigh_replacement(
     if not is_same_otherwise if is_functional else asked.issuperset(old):
         return None
     is_framed = len(content) >= MIN_FRAME_WORDS or (is_same_otherwise and common_words.common >= MIN_FRAME_WORDS)
-    text = f"{_quote(new, texts.answer)} in place of {_quote(old, texts.expected)}"
-    if may_be_same_value(" ".join(old), " ".join(new)):
+    quoted = _quote(old, texts.expected), _quote(new, texts.answer)
+    # as they stand in the texts: the stem of a decade is a year
+    if may_be_same_value(*(text.strip('"') for text in quoted)):
         return None
     are_names = _are_names(old, texts.expected) and _are_names(new, texts.answer)
     may_agree = any(group.issuperset(old + new) for group in SAME_SENSE)
     is_function_word = is_functional and is_framed and len(old) == len(new) == 1 and not may_agree
+    text = f"{quoted[1]} in place of {quoted[0]}"
     return Substitution(text, is_framed and are_names and len(old) == len(new), is_function_word)
 
 
 def _are_names(words: Sequence[str], source: str) -> bool:
-    """Return whether all words are of names of their text, such as those of people, places, months and days."""
+    """Return whether all words are of names or numbers of their text."""
     named = {word for entity in extract_entities(source) for word in split_words(entity)}
-    return all(word in named and not word[0].isdigit() for word in words)
+    return all(word in named for word in words)
 
 
 def _is_other_spelling(left: str, right: str) -> bool:
