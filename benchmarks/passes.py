@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ _opened: list[str] = []
 def _note_open(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "open" and isinstance(arguments[0], str):
         _opened.append(arguments[0])
+
+
+@cache
+def _watch_files() -> None:
+    """Note each file that is opened from now on, once in a process: a hook stays until its end."""
+    sys.addaudithook(_note_open)
 
 
 class PassCounter:
@@ -58,7 +65,7 @@ class PassCounter:
             return load(run, table, columns, **coded)
 
         Run.iterate_batches, Run.to_arrow = iterate_batches, to_arrow  # type: ignore[method-assign,assignment]
-        sys.addaudithook(_note_open)
+        _watch_files()
         _opened.clear()
         return self
 

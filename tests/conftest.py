@@ -38,10 +38,12 @@ def demo_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         session = session.parent
     folder, draft = session / "demo-runs", session / "demo-runs-draft"
     try:
-        draft.mkdir()
+        # it stays, so that nobody makes the demo a second time
+        (session / "demo-runs-claim").mkdir()
     except FileExistsError:
         wait_until(folder.exists, seconds=280.0, pause=0.2)
     else:
+        draft.mkdir()
         _write_demo(draft)
         draft.rename(folder)
     before = _list_files(folder)
