@@ -57,7 +57,7 @@ lock: ## pin the dependencies anew (needs uv)
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
 		--extra overlap --extra cost -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
-		-c requirements.lock --extra overlap --extra cost --extra nli --extra llm \
+		-c requirements.lock --extra overlap --extra cost --extra llm \
 		--extra retrieval --extra lance --extra cluster --extra server --extra clickhouse --extra ray --extra mcp \
 		--group test --group check --group docs \
 		-o requirements-test.lock pyproject.toml

@@ -6,7 +6,7 @@
     python -m benchmarks.guard latency
     python -m benchmarks.guard scanners DATA
 
-The risks are those of the default judge with the source of the answer left out of its training. Certificates are made
+The risks are those of `embedded` with the source of the answer left out of its training. Certificates are made
 of 450 answers (RAGTruth) and checked on all others; with `thinned`, bad answers are left out at random, anew for each
 draw, until 18 % are bad. `sources`: whole sources are drawn, six answers each. With --few answers are drawn with
 replacement and the bound is checked on all of them, because what else is left of few says little. Notices: traffic

@@ -208,17 +208,17 @@ def test_lost_scores_change_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     """Where a judge failed on a trace, the run is there, the summary says so, and the exit code is 3."""
-    from ragfault.judges.embedded.judge import EmbeddedJudge
+    from ragfault.judges.encoder.judge import EncoderJudge
     from ragfault.model.errors import JudgeError
 
-    honest = EmbeddedJudge.observe
+    honest = EncoderJudge.observe
 
     def failing(self, traces):
         if any(trace.id == "1" for trace in traces):
             raise JudgeError("too long for the judge")
         return honest(self, traces)
 
-    monkeypatch.setattr(EmbeddedJudge, "observe", failing)
+    monkeypatch.setattr(EncoderJudge, "observe", failing)
     chunk = (Chunk(id="a", text="It opens at nine."),)
     traces = [Trace(id=str(n), query="When?", chunks=chunk, answer="It opens at nine.") for n in range(3)]
     write_traces(traces, tmp_path / "t.jsonl")

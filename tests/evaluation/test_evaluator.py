@@ -83,7 +83,7 @@ def test_every_trace_and_metric_has_its_row(run: Run):
     manifest = run.manifest
     assert manifest.scored + manifest.undefined + manifest.failed == len(ids) * len(DEFAULT_METRICS)
     assert manifest.failed == 0
-    assert manifest.judge.startswith("embedded/")
+    assert manifest.judge.startswith("encoder/")
 
 
 @pytest.mark.long

@@ -21,7 +21,7 @@ from ragfault.judges.embedded.judge import FOREIGN_REASON, UNSURE_RANGE
 from ragfault.judges.embedded.network import STATE_SIZE, SupportNetwork, TreeEnsemble, WordStates
 from ragfault.judges.embedded.support import TEXT_TYPES, classify_text, combine_claims, load_support_model
 from ragfault.judges.embedded.word_vectors import load_arrays, load_vectors
-from ragfault.judges.loading import DEFAULT_JUDGE, load_judge
+from ragfault.judges.loading import load_judge
 from ragfault.model.records import Chunk, Trace
 from ragfault.text.normalization import split_words
 
@@ -180,11 +180,9 @@ def test_the_weights_are_small():
 # --- verdicts --------------------------------------------------------------------------------------
 
 
-def test_it_is_the_default():
-    """Where no judge is named, this one looks."""
-    assert DEFAULT_JUDGE == "embedded"
-    assert load_judge().fingerprint == JUDGE.fingerprint
-    assert load_judge(inferred=0.6).fingerprint != JUDGE.fingerprint
+def test_a_threshold_is_in_the_fingerprint():
+    """A judge with another threshold is another judge."""
+    assert load_judge("embedded", inferred=0.6).fingerprint != JUDGE.fingerprint
 
 
 def test_synonyms_hold():

@@ -18,9 +18,6 @@ from ragfault.judges.loading import load_judge
 from ragfault.model.gold_evidence import measure_key_agreement
 from ragfault.model.records import Chunk, Trace, Verdicts
 
-pytest.importorskip("onnxruntime")
-pytest.importorskip("tokenizers")
-
 JUDGE = load_judge("encoder")
 QUERY = "How long may I keep a borrowed map?"
 CHUNKS = (Chunk(id="loans", text="Maps may be kept for two weeks. A reading room card is needed to borrow one."),)
@@ -95,6 +92,11 @@ def test_verdicts_do_not_depend_on_the_batch() -> None:
 def test_spellings_are_settled_without_the_model(answer: str, reference: str, agrees: bool | None) -> None:
     """Another spelling of an amount, a date or a text agrees, another amount does not; the model reads the rest."""
     assert settle_agreement(answer, reference) is agrees
+
+
+def test_it_is_the_default() -> None:
+    """Where no judge is named, this one reads."""
+    assert load_judge().fingerprint == load_judge("encoder").fingerprint
 
 
 def test_the_answer_is_read_beside_its_reference() -> None:

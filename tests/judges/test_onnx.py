@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("onnxruntime", reason="the extra nli is not installed")
-pytest.importorskip("tokenizers", reason="the extra nli is not installed")
 pytest.importorskip("onnx", reason="the tests build models with onnx")
 
 from tokenizers import Tokenizer, models, pre_tokenizers

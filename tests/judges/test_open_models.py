@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("onnxruntime", reason="the extra nli is not installed")
-pytest.importorskip("tokenizers", reason="the extra nli is not installed")
 pytest.importorskip("onnx", reason="the tests build models with onnx")
 
 import numpy as np

@@ -130,7 +130,7 @@ def test_wrong_rubrics_are_refused(text: str, message: str, tmp_path: Path):
 def test_a_rubric_without_a_language_model_is_one_clear_error(tmp_path: Path):
     """Rubrics of a judge of the package are refused before anything is judged, by library and command line."""
     trace = Trace(id="1", query="When?", answer="At noon.")
-    with pytest.raises(UsageError, match='this judge is "embedded"'):
+    with pytest.raises(UsageError, match='this judge is "encoder"'):
         evaluate([trace], tmp_path / "run", metrics=["default", FORMAL])
     with pytest.raises(UsageError, match='ask with judge="llm:MODEL"'):
         evaluate([trace], tmp_path / "run", metrics=["rubric(name=formal)"])

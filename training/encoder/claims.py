@@ -28,7 +28,7 @@ from training.encoder.rows import LETTERS, MEASURED_SHARE, TEST_WRITERS, authore
 EMBEDDED_ODDS = Path(__file__).parent / "embedded_odds.npz"
 TRANSFER_SETS = ("wice_dev", "begin_dev", "attributionbench_dev")
 # Answers of each set that are read: more take longer and change little.
-SAMPLES = {"authored": 700, "ragtruth": 240, "w7": 600}
+SAMPLES = {"authored": 700, "ragtruth": 900, "w7": 600}
 
 
 class LabelledAnswer(NamedTuple):

@@ -11,7 +11,7 @@ from sklearn.model_selection import GroupKFold
 
 from ragfault.judges.embedded.support import TEXT_TYPES, combine_claims
 from ragfault.judges.encoder.judge import VERBATIM_ODDS
-from ragfault.judges.encoder.stack import INPUTS, SupportStack
+from ragfault.judges.encoder.stack import INPUTS, PASSING, SupportStack
 from ragfault.stats.bootstrap import bootstrap_estimates
 from ragfault.stats.classification import RankedScores, calibration_error
 from ragfault.stats.estimates import BootstrapEstimate
@@ -74,22 +74,62 @@ def calibrate_at_half(odds: np.ndarray, marks: np.ndarray, prior: float) -> tupl
     return slope, intercept + np.log(threshold / (1 - threshold))
 
 
-def fit_lines(answers: Sequence[WeighedAnswer], odds: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the calibration of claims and of answers of each type of text; a rare type has that of single claims."""
+def fit_claim_lines(answers: Sequence[WeighedAnswer], odds: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the calibration of claims of each type of text; a rare type has that of single claims."""
     types = np.array([item.text_type for item in answers])
-    claim_lines, answer_lines = {}, {}
+    lines = {}
     for number, name in enumerate(TEXT_TYPES):
         places = np.flatnonzero(types == number)
-        if len(places) < MIN_ANSWERS:
-            continue
-        marks = np.concatenate([answers[place].answer.marks for place in places])
-        values = np.concatenate([odds[place] for place in places])
-        claim_lines[name] = calibrate_at_half(values[marks >= 0], marks[marks >= 0], BASE_RATES[name])
-        bad = np.array([answers[place].answer.bad for place in places])
-        worst = np.array([combine_claims(odds[place]) for place in places])
-        answer_lines[name] = calibrate(worst, bad, compute_prior(bad))
-    filled = [[lines.get(name, lines["claim"]) for name in TEXT_TYPES] for lines in (claim_lines, answer_lines)]
-    return np.array(filled[0]), np.array(filled[1])
+        if len(places) >= MIN_ANSWERS:
+            marks = np.concatenate([answers[place].answer.marks for place in places])
+            values = np.concatenate([odds[place] for place in places])
+            lines[name] = calibrate_at_half(values[marks >= 0], marks[marks >= 0], BASE_RATES[name])
+    return np.array([lines.get(name, lines["claim"]) for name in TEXT_TYPES])
+
+
+def fit_answer_lines(
+    answers: Sequence[WeighedAnswer], odds: Sequence[np.ndarray], claim_lines: np.ndarray
+) -> np.ndarray:
+    """Return the calibration of answers of each type of text: where a claim does not pass, and where all do.
+
+    Whether an answer passes is decided by its claims, so each side has a line of its own: one line for both puts
+    answers of records, of which two in three are bad, at one half though all of their claims pass. Answers of systems
+    are calibrated as they come. Single claims are authored, of which more are bad than of any system's, so that they
+    count as if the share of `BASE_RATES`, halfway to one half, were.
+    """
+    types = np.array([item.text_type for item in answers])
+    is_system = np.array([item.answer.set == "ragtruth" for item in answers])
+    bad = np.array([item.answer.bad for item in answers])
+    worst = np.array([combine_claims(values) for values in odds])
+    stack = SupportStack(np.zeros(len(INPUTS)), claim_lines, np.zeros((len(TEXT_TYPES), 2, 2)), relevance=np.zeros(3))
+    passes = np.array(
+        [
+            stack.predict_support(values, TEXT_TYPES[number]).min() >= PASSING
+            for values, number in zip(odds, types, strict=True)
+        ]
+    )
+    lines = {}
+    for number, name in enumerate(TEXT_TYPES):
+        inside = (types == number) & (is_system if name != "claim" else True)
+        if inside.sum() >= MIN_ANSWERS:
+            ratio = get_claim_ratio(bad[inside]) if name == "claim" else 1.0
+            sides = [inside & (passes == side) for side in (False, True)]
+            lines[name] = [calibrate(worst[side], bad[side], shift_share(bad[side].mean(), ratio)) for side in sides]
+    return np.array([lines.get(name, lines["claim"]) for name in TEXT_TYPES])
+
+
+def get_claim_ratio(bad: np.ndarray) -> float:
+    """Return by what the odds that a single claim is bad are multiplied to reach the share it is calibrated to."""
+    rate = BASE_RATES["claim"]
+    target = compute_prior(np.array([rate]))
+    share = float(bad.mean())
+    return target / (1 - target) * (1 - share) / share
+
+
+def shift_share(share: float, ratio: float) -> float:
+    """Return a share whose odds are multiplied by a ratio."""
+    odds = ratio * share / (1 - share)
+    return float(odds / (1 + odds))
 
 
 def fit_stack(data: Path) -> SupportStack:
@@ -97,7 +137,9 @@ def fit_stack(data: Path) -> SupportStack:
     fitted = list(weigh_answers(list_fitted(data)))
     weights = fit_weights(fitted)
     print("weights", dict(zip(INPUTS, weights.round(2).tolist(), strict=True)), flush=True)
-    stack = SupportStack(weights, *fit_lines(fitted, cross_fit(fitted)), relevance=np.zeros(3))
+    odds = cross_fit(fitted)
+    claim_lines = fit_claim_lines(fitted, odds)
+    stack = SupportStack(weights, claim_lines, fit_answer_lines(fitted, odds, claim_lines), relevance=np.zeros(3))
     measured = list(weigh_answers(list_measured(data)))
     for name in dict.fromkeys(item.answer.set for item in measured):
         print_set(name, [item for item in measured if item.answer.set == name], stack)

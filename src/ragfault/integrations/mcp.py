@@ -69,7 +69,7 @@ class McpTools:
         """Judge the traces of a file (JSONL, JSON, CSV, Parquet) and write a run; return its scorecard in Markdown.
 
         `metrics` are names such as "groundedness" or "ndcg@10", a layer, "default" or "all"; `judge` is
-        "embedded" (needs no key), "lexical", "minilm" or "none". `replace` overwrites the run at `out`. `map`
+        "encoder" (needs no key), "embedded" (faster), "lexical" or "none". `replace` overwrites the run at `out`. `map`
         gives the fields to read others from: {"query": "question", "chunks": "docs"}.
         """
         from ragfault.diagnosis.run_analysis import analyze

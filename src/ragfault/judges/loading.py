@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ragfault.judges.scorer import Scorer
     from ragfault.model.rubrics import Rubric
 
-DEFAULT_JUDGE = "embedded"
+DEFAULT_JUDGE = "encoder"
 """The judge if none is named."""
 
 JUDGES = {
+    "encoder": "ragfault.judges.encoder.judge:EncoderJudge",
     "embedded": "ragfault.judges.embedded.judge:EmbeddedJudge",
     "lexical": "ragfault.judges.lexical.entailment:LexicalJudge",
-    "encoder": "ragfault.judges.encoder.judge:EncoderJudge",
     "minilm": "ragfault.judges.minilm.judge:MiniLMJudge",
     "none": "ragfault.judges.assembly:NullJudge",
 }

@@ -54,7 +54,7 @@ class LabelSettings(ReadingSettings, frozen=True, kw_only=True):
     """How labels are read, and which judge looks at their traces: `judge_labels` explains each field."""
 
     judge: str | Judge | None = declare(
-        None, "Judge to use.", NonEmptyText, Flag(default="embedded; with `run`, the judge of the run")
+        None, "Judge to use.", NonEmptyText, Flag(default="encoder; with `run`, the judge of the run")
     )
     run: str | Path | Run | None = declare(None, "LABELS are those of `ragfault label` on this run.", PathText)
     profile: str | Path | DomainProfile = declare(

@@ -148,7 +148,7 @@ class UsageError(RagfaultError):
     """An unknown name, or options that cannot be combined."""
 
 
-MAX_LISTED = 24
+MAX_LISTED = 32
 """Most names that are listed where none is close."""
 
 

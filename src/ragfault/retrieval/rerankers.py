@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class JudgeReranker:
-    """A reranker by the relevance that a judge sees: embedded, lexical, minilm, or a model in ONNX.
+    """A reranker by the relevance that a judge sees: embedded, encoder, lexical, minilm, or a model in ONNX.
 
     >>> reranker = JudgeReranker("lexical")
     >>> near, far = reranker.relevance("When does the ferry leave?", ["The ferry leaves at ten.", "Dogs need a lead."])
@@ -34,7 +34,7 @@ class JudgeReranker:
         scorer: Any = load_judge(judge) if isinstance(judge, str) else judge
         if not hasattr(scorer, "open_session"):
             raise UsageError(
-                f'"{judge}" reads no passage by itself, so it cannot rerank. Take embedded, lexical or minilm.'
+                f'"{judge}" reads no passage by itself, so it cannot rerank. Take embedded, encoder or lexical.'
             )
         self._scorer = cast("Scorer", scorer)
 

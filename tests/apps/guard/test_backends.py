@@ -207,7 +207,6 @@ def test_masking_hides_the_spans_of_presidio() -> None:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    pytest.importorskip("onnxruntime", reason="the extra nli is not installed")
     pytest.importorskip("onnx", reason="the tests build models with onnx")
     from onnx_models import write_alarm
 

@@ -286,7 +286,7 @@ def get_lowest_probability(entailments: Sequence[Entailment]) -> float:
 
 
 class EmbeddedJudge(ScorerJudge):
-    """The default judge: trained on human labels, run in numpy, with the same results on every machine.
+    """The fast trained judge: fitted on human labels, run in numpy, with the same results on every machine.
 
     >>> from ragfault.model.records import Chunk, Trace
     >>> chunks = (Chunk(id="a", text="The clinic has four physicians and one nurse. It opens at eight."),)

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from itertools import compress
 from typing import NamedTuple
 
@@ -27,10 +26,10 @@ from ragfault.judges.encoder.stack import PROBABILITY_DIGITS, build_inputs, load
 from ragfault.judges.lexical.entailment import EntailmentThresholds
 from ragfault.judges.numeric_threads import use_one_thread
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
-from ragfault.model.errors import MissingExtra, UsageError
+from ragfault.model.errors import UsageError
 from ragfault.model.records import ClaimSupport, Trace, Verdicts
 
-VERSION = 4
+VERSION = 5
 VERBATIM_ODDS = -10.0
 """The log-odds that a claim is not supported if it is a sentence of a passage, word for word: nothing is read then."""
 
@@ -192,14 +191,11 @@ class EncoderSession:
 class EncoderJudge(ScorerJudge):
     """A judge by a small encoder that was trained to read: on written contrasts, entailment sets and people's labels.
 
-    It needs the extra `nli`, no key and no network. `threads` is the number of traces read at once: by default one for
-    each processor, at most `MAX_THREADS`, and one in a worker process. Verdicts do not depend on it. Raises
-    MissingExtra without its packages.
+    It needs no key and no network. `threads` is the number of traces read at once: by default one for each processor,
+    at most `MAX_THREADS`, and one in a worker process. Verdicts do not depend on it.
     """
 
     def __init__(self, *, supported: float = 0.7, inferred: float = 0.5, threads: int | None = None) -> None:
-        if any(find_spec(package) is None for package in ("onnxruntime", "tokenizers")):
-            raise MissingExtra("the judge encoder", "nli")
         if threads is not None and threads < 1:
             raise UsageError(f"threads is at least 1, got {threads}.")
         self._thresholds, self._threads = EntailmentThresholds(supported, inferred), threads

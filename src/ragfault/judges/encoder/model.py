@@ -17,7 +17,6 @@ import numpy as np
 from ragfault.judges.checks.refusals import hash_words
 from ragfault.judges.encoder.agreement import compare_words
 from ragfault.judges.encoder.evidence import claim_text
-from ragfault.model.errors import MissingExtra
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -185,11 +184,9 @@ def _read_packed() -> bytes:
 
 @cache
 def load_tokenizer() -> Tokenizer:
-    """Load the packaged tokenizer. Raises MissingExtra without the package `tokenizers`."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise MissingExtra("the judge encoder", "nli") from None
+    """Load the packaged tokenizer."""
+    from tokenizers import Tokenizer
+
     packed = files(__package__).joinpath("tokenizer.json.gz").read_bytes()
     tokenizer = Tokenizer.from_str(gzip.decompress(packed).decode("utf-8"))
     tokenizer.no_padding()
@@ -199,8 +196,5 @@ def load_tokenizer() -> Tokenizer:
 
 @cache
 def load_encoder() -> EncoderModel:
-    """Load the encoder, once in each process. Raises MissingExtra without the package `onnxruntime`."""
-    try:
-        return EncoderModel()
-    except ImportError:
-        raise MissingExtra("the judge encoder", "nli") from None
+    """Load the encoder, once in each process."""
+    return EncoderModel()

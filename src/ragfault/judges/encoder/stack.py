@@ -20,6 +20,8 @@ INPUTS = (*SIGNS, "overlap", *(f"{name} × overlap" for name in SIGNS), "interce
 with the signs, so that other signs may decide a near copy than a claim in other words."""
 PASSING = 0.5
 """A claim passes from this probability of support on, and an answer if its claims do."""
+LARGEST_FAILING = 0.4999
+"""The highest probability of an answer of which a claim does not pass."""
 LEAST_RELEVANCE = 1e-3
 """A relevance by words that is nearer to 0 or 1 counts as this one."""
 PROBABILITY_DIGITS = 4
@@ -49,7 +51,7 @@ class SupportStack(NamedTuple):
     claim_lines: Array
     """Slope and intercept of the calibration of claims of each type of text."""
     answer_lines: Array
-    """The same for answers."""
+    """The same for answers: those of which a claim does not pass, and those of which all do, [types × 2 × 2]."""
     relevance: Array
     """Weights of the encoder's and of the embedded judge's log-odds that a passage is relevant, and the intercept."""
 
@@ -73,10 +75,10 @@ class SupportStack(NamedTuple):
 
         One decision, not two: it is below one half exactly if that of a claim is.
         """
-        slope, intercept = self.answer_lines[TEXT_TYPES.index(text_type)]
+        passes = bool(self.predict_support(odds, text_type).min() >= PASSING)
+        slope, intercept = self.answer_lines[TEXT_TYPES.index(text_type), int(passes)]
         p = round(float(logistic(-(slope * np.array(combine_claims(odds)) + intercept))), PROBABILITY_DIGITS)
-        lowest = float(self.predict_support(odds, text_type).min())
-        return min(p, lowest) if lowest < PASSING else max(p, PASSING)
+        return max(p, PASSING) if passes else min(p, LARGEST_FAILING)
 
     def predict_relevance(self, read: float, by_words: float) -> float:
         """Return the probability that a passage is relevant, from the encoder's log-odds and a probability by words."""

@@ -84,7 +84,7 @@ def locate_weights() -> Path:
     cached = locate_snapshot(HUB_MODEL)
     if cached and (cached / "model.safetensors").is_file() and (cached / "tokenizer.json").is_file():
         return cached
-    raise MissingExtra("the judge minilm", "nli", INSTALL_COMMAND)
+    raise MissingExtra("the model minilm", "", INSTALL_COMMAND)
 
 
 def parse_safetensors(packed: bytes | memoryview) -> tuple[dict[str, Array], dict[str, str]]:

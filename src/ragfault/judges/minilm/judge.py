@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +37,7 @@ from ragfault.judges.minilm.encoder import (
     locate_weights,
 )
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
-from ragfault.model.errors import MissingExtra, UsageError
+from ragfault.model.errors import UsageError
 
 MAX_EVIDENCE_CHARS = 460
 """The evidence of a claim has about this many characters."""
@@ -284,17 +283,15 @@ def _measure_cosine(left: Array, right: Array) -> float:
 class MiniLMJudge(ScorerJudge):
     """A judge by MiniLM-L6, trained to read a claim with its evidence.
 
-    It needs the extra `nli` and the published weights, no key and no network. Exact checks of numbers, names,
+    It needs the published weights, no key and no network. Exact checks of numbers, names,
     negations and fields take precedence over the model. `threads` is for one process; `weights` is a folder
-    with the published weights if they are not installed. Raises MissingExtra if packages or weights are
-    missing, UsageError if the weights are others.
+    with the published weights if they are not installed. Raises MissingExtra if they are missing,
+    UsageError if the weights are others.
     """
 
     def __init__(
         self, *, supported: float = 0.7, inferred: float = 0.5, threads: int = 1, weights: str | None = None
     ) -> None:
-        if any(find_spec(package) is None for package in ("onnxruntime", "tokenizers")):
-            raise MissingExtra("the judge minilm", "nli")
         if threads < 1:
             raise UsageError(f"threads is at least 1, got {threads}.")
         self._thresholds, self._threads = EntailmentThresholds(supported, inferred), threads

@@ -1,1 +1,1 @@
-"""Judges from ONNX models that others trained and exported. Needs the extra `nli`."""
+"""Judges from ONNX models that others trained and exported."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
@@ -16,7 +15,7 @@ from ragfault.judges.onnx.model_files import OnnxModelConfig, load_model_config
 from ragfault.judges.onnx.session import OnnxModel, PairScore, TextWindow, load_model, split_windows, truncate_text
 from ragfault.judges.open_models import load_open_models, locate_open_model
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
-from ragfault.model.errors import MissingExtra, UsageError
+from ragfault.model.errors import UsageError
 from ragfault.model.records import ClaimSupport, Evidence
 
 VERSION = 7
@@ -193,14 +192,12 @@ class OnnxJudge(ScorerJudge):
     An `entry` is the name of an open model, whose input and output are those of `open_models.toml`; `address` is then
     its folder, empty for the one in the cache.
 
-    Raises MissingExtra without the extra `nli`, UsageError for files that are not such a model.
+    Raises UsageError for files that are not such a model.
     """
 
     def __init__(
         self, address: str, *, supported: float = 0.7, inferred: float = 0.5, threads: int = 1, entry: str = ""
     ) -> None:
-        if any(find_spec(package) is None for package in ("onnxruntime", "tokenizers")):
-            raise MissingExtra(f"the judge {entry or 'onnx'}:{address}", "nli")
         if threads < 1:
             raise UsageError(f"threads is at least 1, got {threads}.")
         self._thresholds, self._threads = EntailmentThresholds(supported, inferred), threads

@@ -84,10 +84,11 @@ def build_bisection(
     comparison, answers = bisection.comparison, bisection.comparison.answers
     title = Heading(summarize_bisection(bisection), 1, VerdictMark(bisection.verdict))
     harm = [] if summarize_harm(bisection.faults, answers) is None else [Paragraph(summarize_verdict(bisection))]
+    notes = [] if answers is None else [Paragraph(note, "note") for note in list_answer_notes(answers)]
     return ReportDocument(
         name_runs(comparison),
         (title, *_build_harm(bisection, causes or CAUSES_SHOWN), *_build_pairing(bisection, causes is not None)),
-        (*harm, *_build_findings(bisection), *build_runs(comparison)),
+        (*harm, *notes, *_build_findings(bisection), *build_runs(comparison)),
     )
 
 
@@ -113,7 +114,6 @@ def _build_harm(bisection: Bisection, causes: int) -> list[Block]:
         *(Paragraph(text) for text in texts if text is not None),
         *build_cause_changes(answers, causes),
         *([] if example is None else [Paragraph(example)]),
-        *(Paragraph(note, "note") for note in list_answer_notes(answers)),
     ]
 
 

@@ -19,7 +19,7 @@ class MiniLMEmbedder:
     """The published model all-MiniLM-L6-v2, from the package that the judge minilm takes its weights from.
 
     A text of more than 254 tokens is embedded in stretches, each of which counts by its tokens. Raises MissingExtra
-    without the extra `nli` or the package of weights.
+    without that package.
     """
 
     dimensions = 384

@@ -93,11 +93,8 @@ class ClassifierModel(NamedTuple):
 def load_classifier_model(location: str) -> ClassifierModel:
     """Load a model, once in each process; UsageError where files are missing or it reads other inputs."""
     from ragfault.judges.onnx.model_files import check_file, locate_files, read_json, read_labels
+    from ragfault.judges.onnx.session import open_session, open_tokenizer
 
-    try:
-        from ragfault.judges.onnx.session import open_session, open_tokenizer
-    except ImportError:
-        raise UsageError("a classifier in ONNX needs the extra nli: pip install 'ragfault[nli]'.") from None
     graph, folder = locate_files(location)
     config = read_json(folder / "config.json")
     session, tokenizer = open_session(graph, 1), open_tokenizer(check_file(folder / "tokenizer.json"))

@@ -101,7 +101,7 @@ Examples:
     type=click.Choice(["embedded", "minilm"]),
     default="embedded",
     show_default=True,
-    help="Judge that reads question and chunks; minilm is better and slower (extra nli).",
+    help="Judge that reads question and chunks; minilm is better and slower.",
 )
 @json_option
 def premises(traces: str, judge: AnswerabilityJudge, kind: str | None) -> None:
