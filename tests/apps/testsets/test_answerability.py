@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ragfault.apps.testsets.answerability import (
-    FEATURE_NAMES,
-    READER_FEATURE_NAMES,
-    compute_features,
-    read_with_minilm,
-    score_answerability,
-)
-from ragfault.model.errors import UnknownName
+from ragfault.apps.testsets.answerability import FEATURE_NAMES, compute_features, score_answerability
 
 PASSAGE = (
     "The harbour of Tarvik was founded by Tom Berg, a baker, in 1857. Its stone pier shelters 23 fishing boats during "
@@ -35,26 +28,15 @@ def test_scores_are_probabilities_and_blank_passages_answer_nothing():
         ("From whom did the council buy a crane in 1905?", "From whom did the council buy a crane in 1931?"),
     ],
 )
-@pytest.mark.parametrize("judge", ["embedded", pytest.param("minilm", marks=pytest.mark.long)])
-def test_a_word_that_the_passage_contradicts_lowers_the_score(asked, altered, judge):
-    """Of two questions that differ in one word, the one that the passage answers scores higher, by each judge."""
-    (right,), (wrong,) = (score_answerability(query, [PASSAGE], judge) for query in (asked, altered))
+def test_a_word_that_the_passage_contradicts_lowers_the_score(asked, altered):
+    """Of two questions that differ in one word, the one that the passage answers scores higher."""
+    (right,), (wrong,) = (score_answerability(query, [PASSAGE]) for query in (asked, altered))
     assert right > wrong
 
 
-@pytest.mark.long
-def test_minilm_reads_what_words_alone_do_not_tell():
-    """By the strong judge blank passages answer nothing, a passage on another subject little, and no text fails."""
-    scores = score_answerability("Who founded the harbour of Tarvik?", [PASSAGE, "", "Soup is warm."], "minilm")
-    assert scores[0] > 0.5 > scores[2]
-    assert scores[1] == 0
-    for query in ("", "?", "why", "Τι είναι αυτό;"):
-        for passage in ("", "...", PASSAGE):
-            features = read_with_minilm(query, passage)
-            assert features.shape == (len(READER_FEATURE_NAMES),)
-            assert np.isfinite(features).all()
-    with pytest.raises(UnknownName, match="minilm"):
-        score_answerability("Who?", [PASSAGE], "minilmm")
+def test_a_passage_on_another_subject_answers_little():
+    scores = score_answerability("Who founded the harbour of Tarvik?", [PASSAGE, "Soup is warm."])
+    assert scores[0] > 0.5 > scores[1]
 
 
 def test_features_are_finite_whatever_the_texts():

@@ -62,18 +62,17 @@ def test_labels_measure_the_probability_and_chunks_without_text_are_left_out():
     assert check_premises(traces[:1]).auroc is None
 
 
-@pytest.mark.long
-def test_the_strong_judge_decides_by_its_own_bounds():
-    """With minilm the probability is that of its model, and outcomes follow its bounds."""
-    question = "Who built the quay of Ostrey?"
-    weak, strong = (check_premise(ask(question), judge) for judge in ("embedded", "minilm"))
-    assert weak is not None
-    assert strong is not None
-    assert weak.probability != strong.probability
-    assert strong.outcome in ("answered", "cannot tell")
-    other = check_premise(ask("Which museum lends bicycles to visitors?"), "minilm")
+def test_a_question_on_another_subject_is_doubtful():
+    """A question that the chunks answer is not."""
+    right, other = (
+        check_premise(ask(query))
+        for query in ("Who built the quay of Ostrey?", "Which museum lends bicycles to visitors?")
+    )
+    assert right is not None
     assert other is not None
+    assert right.outcome in ("answered", "cannot tell")
     assert other.outcome == "doubtful"
+    assert right.probability > other.probability
 
 
 @pytest.mark.parametrize(

@@ -5,26 +5,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from ragfault.apps.testsets.answerability import (
-    PROBABILITY_BOUNDS,
-    AnswerabilityJudge,
-    PassageWords,
-    QueryWord,
-    list_query_words,
-    score_answerability,
-)
+from ragfault.apps.testsets.answerability import PROBABILITY_BOUNDS, score_answerability
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.model.records import Trace
 from ragfault.stats.classification import auroc
 from ragfault.text.normalization import STOP_WORDS, split_words
+from ragfault.text.sentences import split_sentences
 
 PremiseOutcome = Literal["answered", "doubtful", "false premise", "cannot tell"]
 MIN_SHARE = 0.5
 """Share of the other words of a question, by rarity, that a sentence has which states another number."""
 MIN_WORDS = 3
+MAX_SENTENCES = 60
+MAX_QUERY_WORDS = 40
+QUERY_WORD = re.compile(r"[^\W_]+(?:[.'’-][^\W_]+)*")
 YEAR = re.compile(r"1\d{3}|20\d\d")
 BOUNDS = re.compile(
     r"\b(up to|(?:more|less|fewer|later|longer|higher|lower) than|or (?:more|less|fewer|later|earlier)"
@@ -33,6 +31,41 @@ BOUNDS = re.compile(
     re.IGNORECASE,
 )
 """Words of a rule that holds for many numbers: that a question has another one than the rule contradicts nothing."""
+
+
+class QueryWord(NamedTuple):
+    """A word of content of a question."""
+
+    stem: str
+    rarity: float
+    is_number: bool
+    text: str
+
+
+def list_query_words(query: str) -> list[QueryWord]:
+    """List the words of content of a question, in order.
+
+    >>> [word.stem for word in list_query_words("Who built the quay of Ostrey?")]
+    ['built', 'quay', 'ostrey']
+    """
+    rarity = load_idf()
+    words = []
+    for match in list(QUERY_WORD.finditer(query))[:MAX_QUERY_WORDS]:
+        for stem in split_words(match.group())[:1]:
+            if stem not in STOP_WORDS:
+                words.append(QueryWord(stem, rarity(stem), any(map(str.isdigit, stem)), match.group()))
+    return words
+
+
+class PassageWords:
+    """The sentences of a passage and their words."""
+
+    def __init__(self, text: str) -> None:
+        spans = split_sentences(text)[:MAX_SENTENCES] or [(0, len(text))]
+        self.sentences = [text[start:end] for start, end in spans]
+        self.words = [split_words(sentence) for sentence in self.sentences]
+        self.content = [frozenset(words) - STOP_WORDS for words in self.words]
+        self.stems = frozenset().union(*self.content)
 
 
 class PremiseCheck(Struct, frozen=True, kw_only=True):
@@ -60,8 +93,8 @@ class PremiseReport(Struct, frozen=True, kw_only=True):
     checks: tuple[PremiseCheck, ...]
 
 
-def check_premise(trace: Trace, judge: AnswerabilityJudge = "embedded") -> PremiseCheck | None:
-    """Check whether the chunks of a trace answer its question, with a judge; None without a chunk with text.
+def check_premise(trace: Trace) -> PremiseCheck | None:
+    """Check whether the chunks of a trace answer its question; None without a chunk with text.
 
     A premise is false where the question has a number that no chunk has, and a sentence has at least half of its
     other words, by rarity, and another number beside the same word, or another year, and states no bound ("up to 9
@@ -77,8 +110,8 @@ def check_premise(trace: Trace, judge: AnswerabilityJudge = "embedded") -> Premi
     texts = [chunk.text for chunk in trace.chunks or () if chunk.text.strip()]
     if not texts:
         return None
-    probability = max(score_answerability(trace.query, texts, judge))
-    lowest, highest = PROBABILITY_BOUNDS[judge]
+    probability = max(score_answerability(trace.query, texts))
+    lowest, highest = PROBABILITY_BOUNDS
     words = list_query_words(trace.query)
     passages = [PassageWords(text) for text in texts]
     stems = frozenset().union(*(passage.stems for passage in passages))
@@ -110,13 +143,13 @@ def check_premise(trace: Trace, judge: AnswerabilityJudge = "embedded") -> Premi
     )
 
 
-def check_premises(traces: Iterable[Trace], judge: AnswerabilityJudge = "embedded") -> PremiseReport:
+def check_premises(traces: Iterable[Trace]) -> PremiseReport:
     """Check the questions of some traces, and measure the probability where they have labels of answerability."""
     checks: list[PremiseCheck] = []
     labels: list[tuple[bool, float]] = []
     left_out = 0
     for trace in traces:
-        check = check_premise(trace, judge)
+        check = check_premise(trace)
         if check is None:
             left_out += 1
             continue

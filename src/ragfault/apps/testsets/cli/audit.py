@@ -14,7 +14,6 @@ from ragfault.options.output import add_corpus_options, json_option, print_json,
 from ragfault.options.runs import read_logged
 
 if TYPE_CHECKING:
-    from ragfault.apps.testsets.answerability import AnswerabilityJudge
     from ragfault.apps.testsets.audit import AuditFinding
 
 MAX_SHOWN = 10
@@ -93,18 +92,11 @@ def _print_findings(kind: str, findings: list[AuditFinding]) -> None:
     epilog="""\b
 Examples:
   ragfault testset premises traces.jsonl
-  ragfault testset premises runs/today --judge minilm --json"""
+  ragfault testset premises runs/today --json"""
 )
 @click.argument("traces", type=click.Path())
-@click.option(
-    "--judge",
-    type=click.Choice(["embedded", "minilm"]),
-    default="embedded",
-    show_default=True,
-    help="Judge that reads question and chunks; minilm is better and slower.",
-)
 @json_option
-def premises(traces: str, judge: AnswerabilityJudge, kind: str | None) -> None:
+def premises(traces: str, kind: str | None) -> None:
     """Check which questions of TRACES, a file or a run, their chunks do not answer, or answer to a false premise.
 
     A premise is false where a sentence of a chunk states another number than the question. Labels of answerability
@@ -113,7 +105,7 @@ def premises(traces: str, judge: AnswerabilityJudge, kind: str | None) -> None:
     from ragfault.apps.testsets.premises import check_premises
     from ragfault.report.safe_text import clean_text
 
-    report = check_premises(read_logged(traces), judge)
+    report = check_premises(read_logged(traces))
     if kind == "json":
         print_json(report)
         return
