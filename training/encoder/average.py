@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragfault.judges.minilm.encoder import quantise_weights
-from training.encoder.pack import TARGET, quantise_words
+from training.encoder.pack import TARGET, quantise_weights, quantise_words
 
 
 def unpack_weights(path: Path) -> dict[str, np.ndarray]:

@@ -8,24 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto
 
 from ragfault.judges.encoder.model import HEADS
-from training.graph import HEAD_COUNT, HIDDEN_SIZE, LAYER_COUNT, GraphBuilder, add_embeddings, add_layer
+from training.graph import HIDDEN_SIZE, GraphBuilder, add_layers, add_mean, finish_model
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/encoder/graph.onnx"
 
 
 def add_heads(graph: GraphBuilder, value: str) -> None:
     """Add the opening token, the mean and the maximum over the claim, their joint layer, and the heads."""
-    graph.add_node("Cast", ["kinds"], "second", to=TensorProto.FLOAT)
-    graph.add_node("Sub", ["one", "second"], "first")
-    graph.add_node("Mul", ["first", "seen"], "own")
-    graph.add_node("Unsqueeze", ["own", "axis2"], "wide")
-    graph.add_node("Mul", [value, "wide"], "kept")
-    graph.add_node("ReduceSum", ["kept", "axis1"], "sum", keepdims=0)
-    graph.add_node("ReduceSum", ["own", "axis1"], "count", keepdims=1)
-    graph.add_node("Div", ["sum", "count"], "mean")
+    add_mean(graph, value)
     graph.add_node("Sub", ["wide", "one"], "outside")
     graph.add_node("Mul", ["outside", graph.add_constant("below", np.float32(1e4))], "lowered")
     graph.add_node("Add", [value, "lowered"], "claim")
@@ -40,20 +33,8 @@ def add_heads(graph: GraphBuilder, value: str) -> None:
 def build_model() -> ModelProto:
     """Build the graph with quantised matrices."""
     graph = GraphBuilder(is_quantised=True)
-    graph.add_constant("heads", np.array([0, 0, 3, HEAD_COUNT, HIDDEN_SIZE // HEAD_COUNT], np.int64))
-    graph.add_constant("flat", np.array([0, 0, HIDDEN_SIZE], np.int64))
-    graph.add_constant("scale", np.float32((HIDDEN_SIZE // HEAD_COUNT) ** -0.5))
-    value = add_embeddings(graph)
-    for number in range(LAYER_COUNT):
-        value = add_layer(graph, value, number)
-    add_heads(graph, value)
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, ("batch", "length")) for name in ("ids", "mask", "kinds")
-    ]
-    sizes = {"outputs": sum(map(len, HEADS.values())), "pooled": 3 * HIDDEN_SIZE}
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ("batch", size)) for name, size in sizes.items()]
-    proto = helper.make_graph(graph.nodes, "encoder", inputs, outputs, graph.initializers)
-    return helper.make_model(proto, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    add_heads(graph, add_layers(graph))
+    return finish_model(graph, {"outputs": sum(map(len, HEADS.values())), "pooled": 3 * HIDDEN_SIZE})
 
 
 if __name__ == "__main__":

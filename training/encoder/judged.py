@@ -2,7 +2,7 @@
 
 Each judge reads whole answers of sets that the encoder was not trained on, finds their claims itself and says whether
 an answer is grounded. Printed are the AUROC of that probability with its interval, F1 of bad answers below one half,
-and how many answers were left without a claim. `embedded` and `minilm` have seen texts of these sets.
+and how many answers were left without a claim. `embedded` has seen texts of these sets.
 """
 
 from __future__ import annotations

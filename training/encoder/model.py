@@ -28,7 +28,7 @@ def read_configuration(folder: Path) -> BertConfig:
 class Encoder(nn.Module):
     """A BERT encoder whose heads see the first token and the mean and maximum over the claim.
 
-    The claim stands first, as the judge minilm had it, from whose weights the training starts.
+    The claim stands first.
     """
 
     def __init__(self, config: BertConfig) -> None:

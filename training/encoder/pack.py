@@ -13,10 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from ragfault.judges.encoder.model import HEADS
-from ragfault.judges.minilm.encoder import map_tensor_names, quantise_weights
+from ragfault.retrieval.embedders.minilm import map_tensor_names
 
 FOLDER = Path(__file__).parents[2] / "src/ragfault/judges/encoder"
 TARGET = FOLDER / "weights.npz"
+
+# Matrices are quantised to steps up to this: with larger ones processors without instructions for it overflow.
+MAX_STEP = 63
 
 
 def pack_weights(exported: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -29,6 +32,22 @@ def pack_weights(exported: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     weights["head.w"] = np.concatenate([exported[f"heads.{name}.weight"].T for name in HEADS], axis=1)
     weights["head.b"] = np.concatenate([exported[f"heads.{name}.bias"] for name in HEADS])
     return weights
+
+
+def quantise_weights(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the weights with the matrices of the layers as integers, and with the scale of each column.
+
+    >>> quantised = quantise_weights({"0.up.w": np.array([[0.5, -2.0], [-2.0, 0.4]], np.float32)})
+    >>> quantised["0.up.w"].tolist()
+    [[16, -63], [-63, 13]]
+    """
+    quantised = dict(weights)
+    for name, tensor in weights.items():
+        if name[0].isdigit() and tensor.ndim == 2:
+            scale = np.maximum(np.abs(tensor).max(0), 1e-9).astype(np.float32) / np.float32(MAX_STEP)
+            quantised[name] = np.rint(tensor / scale).astype(np.int8)
+            quantised[name.removesuffix("w") + "s"] = scale
+    return quantised
 
 
 def quantise_words(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,21 +1,16 @@
-"""Write the weights that a training of the encoder starts from.
+"""Write the weights that a training of the encoder starts from: python -m training.encoder.start TARGET.npz.
 
-python -m training.encoder.start TARGET.npz             those of the judge minilm, which have learned from RAGTruth
-                                                        which words of a claim its evidence lacks
-python -m training.encoder.start TARGET.npz --packaged  those of the package, if the state that they came from is lost
-
-They stand under the names of BERT.
+They are those of the package, as floats under the names of BERT.
 """
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+import sys
 
 import numpy as np
 
 from ragfault.judges.encoder.model import HEADS
-from ragfault.judges.minilm.encoder import LAYER_COUNT, apply_delta, load_base_weights, load_delta, locate_weights
+from ragfault.retrieval.embedders.minilm import LAYER_COUNT
 from training.encoder.average import unpack_weights
 from training.encoder.pack import TARGET
 
@@ -48,12 +43,6 @@ def rename_weights(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in renamed.items()}
 
 
-def load_minilm() -> dict[str, np.ndarray]:
-    """Return the trained weights of minilm."""
-    delta = load_delta()
-    return rename_weights(apply_delta(load_base_weights(locate_weights(), delta.base_digest), delta))
-
-
 def load_packaged() -> dict[str, np.ndarray]:
     """Return the packaged weights and their heads, from 8-bit integers to floats again."""
     weights = unpack_weights(TARGET)
@@ -70,8 +59,4 @@ def load_packaged() -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("target", type=Path)
-    parser.add_argument("--packaged", action="store_true")
-    options = parser.parse_args()
-    np.savez(options.target, **(load_packaged() if options.packaged else load_minilm()))
+    np.savez(sys.argv[1], **load_packaged())

@@ -89,7 +89,7 @@ TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
 records less often (0.001 of 0.05), so that all of them together name anything with a chance of at most alpha."""
 LEAST_PROBABILITY = 0.05
 """Least probability of a suspect that the sentence of a fault names, beside the first."""
-MODEL_DIFFERENCES = {"embedded": 0.07, "encoder": 0.09, "lexical": 0.22, "minilm": 0.08}
+MODEL_DIFFERENCES = {"embedded": 0.07, "encoder": 0.09, "lexical": 0.22}
 """Greatest difference of groundedness by a judge between two models on answers in which people marked nothing, of
 RAGTruth's six (`benchmarks/models.py --unmarked`; of `encoder` on 300 prompts)."""
 

@@ -48,7 +48,7 @@ ATTEMPTS_LEVEL = 0.995
 """One-sided level at which a drop exceeds the spread of the baseline's attempts; chosen, not measured."""
 FOLLOWING_SHARE = 0.5
 """Share of a drop that must follow the changed output; chosen, not measured."""
-LOCAL_JUDGES = ("lexical", "embedded", "encoder", "minilm")
+LOCAL_JUDGES = ("lexical", "embedded", "encoder")
 """Judges that cost nothing to ask again."""
 
 FINDS_LESS = "finds less; answers are not shown to suffer"

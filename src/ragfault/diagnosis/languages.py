@@ -9,7 +9,7 @@ from ragfault.judges.checks.lexicon import load_idf
 from ragfault.text.markup import MARKUP_SHARE, is_wrapped
 from ragfault.text.normalization import ENGLISH_WORDS, STOP_WORDS, split_words
 
-ENGLISH_JUDGES = ("embedded", "encoder", "lexical", "minilm")
+ENGLISH_JUDGES = ("embedded", "encoder", "lexical")
 """Judges that were measured in English only."""
 WORD_JUDGES = (*ENGLISH_JUDGES, "onnx")
 """Judges that tell by words what no chunk holds, and read markup as words."""

@@ -40,7 +40,7 @@ class EvaluationSettings(ReadingSettings, frozen=True, kw_only=True):
     judge: str | Judge = declare(
         DEFAULT_JUDGE,
         "Judge: encoder (trained to read, in the package), embedded (trained on words, 15 times as fast), lexical "
-        "(only words), minilm (a small language model), none, "
+        "(only words), none, "
         "onnx:PATH for a model in ONNX: a folder, a file, or OWNER/NAME in the cache of the Hugging Face hub, or "
         "llm:MODEL or llm:PROVIDER/MODEL, which is asked over the network, as are decision:MODEL and "
         "logprobs:MODEL. jury:A,B asks several.",

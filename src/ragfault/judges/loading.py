@@ -22,7 +22,6 @@ JUDGES = {
     "encoder": "ragfault.judges.encoder.judge:EncoderJudge",
     "embedded": "ragfault.judges.embedded.judge:EmbeddedJudge",
     "lexical": "ragfault.judges.lexical.entailment:LexicalJudge",
-    "minilm": "ragfault.judges.minilm.judge:MiniLMJudge",
     "none": "ragfault.judges.assembly:NullJudge",
 }
 """Name → class of the judge, imported on demand."""

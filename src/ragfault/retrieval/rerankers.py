@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class JudgeReranker:
-    """A reranker by the relevance that a judge sees: embedded, encoder, lexical, minilm, or a model in ONNX.
+    """A reranker by the relevance that a judge sees: embedded, encoder, lexical, or a model in ONNX.
 
     >>> reranker = JudgeReranker("lexical")
     >>> near, far = reranker.relevance("When does the ferry leave?", ["The ferry leaves at ten.", "Dogs need a lead."])

@@ -31,17 +31,7 @@ StageKind = Literal["query", "filter", "retrieve", "rerank", "select", "reorder"
 STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)
 
 RERANK_SERVICES = {"cohere": "CohereReranker", "voyage": "VoyageReranker", "vertex": "VertexReranker"}
-RERANKERS = (
-    "embedded",
-    "encoder",
-    "lexical",
-    "minilm",
-    "onnx:FOLDER",
-    "cohere",
-    "voyage",
-    "vertex:PROJECT",
-    "llm:MODEL",
-)
+RERANKERS = ("embedded", "encoder", "lexical", "onnx:FOLDER", "cohere", "voyage", "vertex:PROJECT", "llm:MODEL")
 """Rerankers: a judge by its name, a service (`cohere:MODEL`), or a language model."""
 LLM_PREFIX = "llm"
 
@@ -60,7 +50,7 @@ class StageFactory(NamedTuple):
 def load_reranker(name: str = "embedded", budget: float | None = None) -> Reranker:
     """Return the reranker of a name.
 
-    A judge ("embedded", "encoder", "lexical", "minilm", "onnx:FOLDER"), a service ("cohere:MODEL"), or a language model
+    A judge ("embedded", "encoder", "lexical", "onnx:FOLDER"), a service ("cohere:MODEL"), or a language model
     ("llm:MODEL") with a `budget` in US$.
 
     Raises UnknownName for any other, UsageError for a budget of what costs nothing or keeps none.
@@ -79,7 +69,7 @@ def load_reranker(name: str = "embedded", budget: float | None = None) -> Rerank
 
         service: Reranker = getattr(rerankers, RERANK_SERVICES[kind])(*([model] if colon else []))
         return service
-    if kind not in ("embedded", "encoder", "lexical", "minilm", "onnx"):
+    if kind not in ("embedded", "encoder", "lexical", "onnx"):
         raise UnknownName("reranker", name, RERANKERS)
     return JudgeReranker(name)
 

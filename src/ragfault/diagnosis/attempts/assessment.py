@@ -49,7 +49,7 @@ FLAKY_SHOWN = 10
 """Flaky queries that a report shows with their answers."""
 MAX_COMPARED = 200
 """Pairs of answers that a judge compares: flakiness is that of as many queries, drawn at random."""
-LOCAL_JUDGES = ("embedded", "encoder", "lexical", "minilm")
+LOCAL_JUDGES = ("embedded", "encoder", "lexical")
 """Judges that cost nothing and always say the same."""
 
 

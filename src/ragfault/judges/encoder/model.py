@@ -17,6 +17,7 @@ import numpy as np
 from ragfault.judges.checks.refusals import hash_words
 from ragfault.judges.encoder.agreement import compare_words
 from ragfault.judges.encoder.evidence import claim_text
+from ragfault.judges.onnx.weighted_graph import WeightedGraph
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -52,20 +53,8 @@ class EncoderModel:
     """
 
     def __init__(self) -> None:
-        import onnxruntime
-
-        settings = onnxruntime.SessionOptions()
-        settings.intra_op_num_threads = 1
-        settings.inter_op_num_threads = 1
-        settings.log_severity_level = 3
-        weights = dict(load_weights())
         self._heads = load_heads()
-        self._weights = [
-            onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor)) for tensor in weights.values()
-        ]
-        settings.add_external_initializers(list(weights), self._weights)
-        graph = files(__package__).joinpath("graph.onnx").read_bytes()
-        self._session = onnxruntime.InferenceSession(graph, settings, providers=["CPUExecutionProvider"])
+        self._graph = WeightedGraph(files(__package__).joinpath("graph.onnx").read_bytes(), load_weights())
         self._tokenizer = load_tokenizer()
         self._features: dict[PairTokens, Array] = {}
 
@@ -81,7 +70,7 @@ class EncoderModel:
             kinds = np.zeros((1, size), np.int64)
             kinds[0, pair.first_length :] = 1
             feed = {"ids": np.array([pair.ids], np.int64), "mask": np.ones((1, size), np.int64), "kinds": kinds}
-            pooled, outputs = self._session.run(["pooled", "outputs"], feed)
+            pooled, outputs = self._graph.run(["pooled", "outputs"], feed)
             features = np.concatenate([pooled[0], outputs[0]])
             if len(self._features) >= CACHED_PAIRS:
                 self._features.clear()

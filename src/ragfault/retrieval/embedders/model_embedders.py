@@ -1,4 +1,4 @@
-"""Embedders that call a model: MiniLM, sentence-transformers, or an HTTP endpoint."""
+"""Embedders that call a model: sentence-transformers, or an HTTP endpoint."""
 
 from __future__ import annotations
 
@@ -7,44 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ragfault.judges.minilm.encoder import encode_text, load_delta, load_embedder, load_tokenizer, locate_weights
 from ragfault.model.errors import UsageError, require_extra
 from ragfault.retrieval.embedders.latent import normalize_rows
 from ragfault.retrieval.service_client import ServiceFailed, post_json, read_api_key
 
 Array = np.ndarray[Any, Any]
-
-
-class MiniLMEmbedder:
-    """The published model all-MiniLM-L6-v2, from the package that the judge minilm takes its weights from.
-
-    A text of more than 254 tokens is embedded in stretches, each of which counts by its tokens. Raises MissingExtra
-    without that package.
-    """
-
-    dimensions = 384
-
-    def __init__(self, threads: int = 1) -> None:
-        folder = locate_weights()
-        self._tokenizer, self._model = load_tokenizer(folder), load_embedder(folder, threads)
-
-    @property
-    def fingerprint(self) -> str:
-        """The digest of the weights."""
-        return f"minilm/2 weights={load_delta().base_digest[:8]}"
-
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> Array:  # noqa: ARG002
-        """Return a row of length 1 for each text, zeros for one without a token."""
-        encoded = [encode_text(self._tokenizer, text) for text in texts]
-        vectors = self._model.embed([row for rows in encoded for row in rows])
-        means = np.zeros((len(texts), self.dimensions), np.float32)
-        start = 0
-        for index, rows in enumerate(encoded):
-            if rows:
-                tokens = [len(row.ids) for row in rows]
-                means[index] = np.average(vectors[start : start + len(rows)], axis=0, weights=tokens)
-            start += len(rows)
-        return normalize_rows(means)
 
 
 class SentenceEmbedder:

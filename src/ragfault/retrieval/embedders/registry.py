@@ -10,7 +10,7 @@ from ragfault.model.protocols import Embedder
 
 EMBEDDERS = {
     "latent": "ragfault.retrieval.embedders.latent:LatentEmbedder",
-    "minilm": "ragfault.retrieval.embedders.model_embedders:MiniLMEmbedder",
+    "minilm": "ragfault.retrieval.embedders.minilm:MiniLMEmbedder",
     "sentence": "ragfault.retrieval.embedders.model_embedders:SentenceEmbedder",
     "endpoint": "ragfault.retrieval.embedders.model_embedders:EndpointEmbedder",
 }
@@ -20,7 +20,7 @@ EMBEDDERS = {
 def load_embedder(name: str = "latent", **options: Scalar) -> Embedder:
     """Return the embedder of a name with its options.
 
-    "latent" is fitted on the corpus that it embeds, "minilm" is the model that the judge minilm is based on,
+    "latent" is fitted on the corpus that it embeds, "minilm" is the published all-MiniLM-L6-v2,
     "sentence:MODEL" one of sentence-transformers, "endpoint:MODEL" one behind an OpenAI-compatible address.
     Raises UnknownName for any other name, and MissingExtra where a model needs an extra that is not installed.
 

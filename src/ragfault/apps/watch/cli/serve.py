@@ -56,7 +56,7 @@ def serve() -> None:
     epilog="""\b
 Examples:
   ragfault serve --store watched
-  ragfault serve --store watched --judge minilm --workers 2 --keep 30d --size 20GB
+  ragfault serve --store watched --judge embedded --workers 2 --keep 30d --size 20GB
   ragfault serve --store watched --check llm:gpt-4o-mini --budget 5
   RAGFAULT_TOKEN=… ragfault serve --store watched --host 0.0.0.0"""
 )
