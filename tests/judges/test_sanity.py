@@ -12,7 +12,7 @@ from ragfault.model.protocols import Judge
 from ragfault.model.records import Chunk, ClaimVerdict, Trace, Verdicts
 
 HOLDS = ("supported", "inferred")
-NAMES = ("lexical", "embedded")
+NAMES = ("lexical", "embedded", "encoder")
 
 GEOGRAPHY = (
     "France is divided into 18 regions. Paris is the capital of France and its largest city. Lyon, on the "
@@ -233,7 +233,7 @@ class Gap(NamedTuple):
     why: str
 
 
-ALL = NAMES
+ALL, WORDS, READER = NAMES, ("lexical", "embedded"), ("encoder",)
 NEAR = "the other name stands in the same passage, and who is meant is not seen"
 ORDER = "the same words stand in one sentence, and their order counts for little"
 BESIDE = "the other figure stands in the same passage, and what it belongs to is not seen"
@@ -247,17 +247,22 @@ GAPS = (
     Gap("places", "The head office of Halvorsen Shipping is in Antwerp.", ALL, NEAR),
     Gap("roles", "The landlord must pay the tenant a deposit of one month's rent.", ALL, ORDER),
     Gap("roles", "Norway beat Brazil in the final of 1998.", ALL, ORDER),
+    Gap("roles", "Lindqvist Marine acquired Halvorsen Shipping in 2014.", READER, ORDER),
+    Gap("opposites", "Ibuprofen reduces the risk of stomach bleeding when taken with alcohol.", READER, SINGLE),
     Gap("years", "The opera house of Vienna opened in 1978.", ALL, BESIDE),
     Gap("alike", "Lagos is the largest city of Niger.", ALL, NEAR),
     Gap("amounts", "Revenue was $40 million in 2022.", ALL, BESIDE),
     Gap("amounts", "The north car park has 80 spaces.", ALL, BESIDE),
-    Gap("negated", "Lisinopril is recommended during pregnancy.", ALL, UNNAMED),
+    Gap("negated", "Lisinopril is recommended during pregnancy.", WORDS, UNNAMED),
     Gap("units", "The usual starting dose of lisinopril is 10 g once daily.", ALL, UNNAMED),
     Gap("units", "The Kestrel Bridge is 640 feet long.", ALL, UNNAMED),
-    *(Gap("quotes", case.false, ALL, SINGLE) for case in QUOTES),
-    Gap("paraphrases", "The French capital is Paris.", ALL, "“French” is no form of “France” to it"),
+    Gap("units", "After opening, the vial may be used for 6 days.", READER, SINGLE),
+    *(Gap("quotes", case.false, WORDS, SINGLE) for case in QUOTES),
+    Gap("quotes", QUOTES[1].false, READER, SINGLE),
+    Gap("paraphrases", "The French capital is Paris.", WORDS, "“French” is no form of “France” to it"),
     *(Gap(law, case.true, ALL, SUM) for law in ("sums", "reckoned") for case in SUMS[:2]),
     Gap("reckoned", SUMS[2].true, ALL, SUM),
+    Gap("reckoned", SUMS[3].true, READER, SUM),
     *(Gap("foreign", case.true, ("lexical",), TONGUE) for case in FOREIGN),
 )
 """What the judges are known to fail: remove a case that a judge passes now."""
