@@ -70,6 +70,15 @@ def test_no_fault_bounds_right_answers(tmp_path):
     assert excludes_drop(right)
 
 
+def test_a_metric_that_no_pair_has_on_both_sides_stays_open_in_a_gate(tmp_path):
+    """Where right answers exclude harm, what could not be compared is neither passed nor an error."""
+    new = [ask(n, f"Hello! Office {n} opens at 7:30.") for n in range(120)]
+    runs = evaluate_sides(tmp_path, [ask(n) for n in range(120)], new)
+    decided = {item.change.metric: item for item in gate(runs[1], baseline=runs[0]).regression_decisions}
+    assert decided[RIGHT_ANSWERS].result == "pass"
+    assert {item.result for item in decided.values() if item.change.difference is None} == {"cannot tell"}
+
+
 def test_errors_that_are_not_ruled_out_exclude_no_fault(tmp_path):
     """A rise of errors that is not significant passes neither a bisection nor a gate."""
     new = [ask(n, error="timeout") if n < 3 else ask(n) for n in range(60)]

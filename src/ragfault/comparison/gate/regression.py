@@ -133,7 +133,11 @@ def _bound_harm(
     harm = _decide_metric(right, options)
     passed = [
         replace(decision, result="pass", reason=f"{_change_text(decision.change)}; {harm.reason}", needed=None)
-        if harm.result == "pass" and decision.result == "cannot tell" and excludes_harm(decision.change, right)
+        # A metric that no pair has on both sides was not compared, and stays open.
+        if harm.result == "pass"
+        and decision.result == "cannot tell"
+        and decision.change.difference is not None
+        and excludes_harm(decision.change, right)
         else decision
         for decision in decisions
     ]
