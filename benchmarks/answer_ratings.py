@@ -2,10 +2,10 @@
 
     python -m benchmarks.answer_ratings DATA [--judge embedded]
 
-RAGTruth: answers of two strong and four weaker generators to the sources on which the judge was not fitted; an answer
-is false if people marked a part of it. ClapNQ: answers that people wrote from the passage, all right. Answers that
-refuse are left out: without a key they are unsure. The calibration error is that of the stated probability of a bad
-answer, in ten bins.
+RAGTruth: answers of two strong and four weaker generators to the sources on which the judge was not fitted (of
+`encoder` those on which neither its model nor its stack was); an answer is false if people marked a part of it. ClapNQ:
+answers that people wrote from the passage, all right. Answers that refuse are left out: without a key they are unsure.
+The calibration error is that of the stated probability of a bad answer, in ten bins.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ragfault.diagnosis.causes.rating import rate_answer
@@ -20,6 +21,7 @@ from ragfault.diagnosis.causes.records import AnswerRating
 from ragfault.diagnosis.diagnosis import diagnose_trace
 from ragfault.judges.loading import load_judge
 from ragfault.stats.classification import calibration_error
+from training.encoder.claims import is_reserved_source
 
 from .datasets import Row, build_trace, is_reserved, read_rows
 
@@ -27,9 +29,10 @@ STRONG_GENERATORS = ("gpt-3.5-turbo-0613", "gpt-4-0613")
 TASKS = ("QA", "Summary", "Data2txt")
 
 
-def read_sets(folder: Path) -> dict[str, list[Row]]:
+def read_sets(folder: Path, judge: str) -> dict[str, list[Row]]:
     """Return the records of each set; those of ClapNQ without spans, as nothing of them is false."""
-    reserved = [row for row in read_rows(folder, "ragtruth_train") if is_reserved(row)]
+    is_unseen = partial(is_reserved_source, half=1) if judge == "encoder" else is_reserved
+    reserved = [row for row in read_rows(folder, "ragtruth_train") if is_unseen(row)]
     sets = {
         f"RAGTruth {task}, {name}": [
             row for row in reserved if row["task"] == task and (row["model"] in STRONG_GENERATORS) == is_strong
@@ -61,7 +64,7 @@ def main() -> None:
     options = parser.parse_args()
     judge = load_judge(options.judge)
     pairs: list[tuple[float, bool]] = []
-    for name, rows in read_sets(options.data).items():
+    for name, rows in read_sets(options.data, options.judge).items():
         traces = [build_trace(row) for row in rows]
         ratings = [
             (rate_answer(trace, seen, diagnose_trace(trace, seen)), bool(row["spans"]))

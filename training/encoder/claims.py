@@ -89,14 +89,15 @@ def split_answer(set_name: str, row: Row) -> LabelledAnswer:
     )  # fmt: skip
 
 
+def is_reserved_source(row: Row, half: int) -> bool:
+    """Return whether an answer is of a source of RAGTruth that took no part in training, in one half of these."""
+    source = str(row["source_id"])
+    return is_measured(source) and zlib.crc32(source.encode()) // MEASURED_SHARE % 2 == half
+
+
 def list_ragtruth(data: Path, half: int) -> Iterator[LabelledAnswer]:
     """Yield answers of one half of the sources of RAGTruth that took no part in training."""
-    rows = [
-        row
-        for row in read_rows(data, "ragtruth_train")
-        if is_measured(str(row["source_id"]))
-        and zlib.crc32(str(row["source_id"]).encode()) // MEASURED_SHARE % 2 == half
-    ]
+    rows = [row for row in read_rows(data, "ragtruth_train") if is_reserved_source(row, half)]
     return (split_answer("ragtruth", row) for row in sample_rows(rows, SAMPLES["ragtruth"]))
 
 
