@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from msgspec.structs import replace
 
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.embedded.support import TEXT_TYPES
+from ragfault.judges.encoder import model
 from ragfault.judges.encoder.agreement import settle_agreement
 from ragfault.judges.encoder.evidence import evidence
 from ragfault.judges.encoder.judge import EncoderJudge
@@ -184,6 +187,31 @@ def test_verdicts_do_not_depend_on_the_threads() -> None:
     answers = ("Two weeks.", "I don't know.", "Maps may be kept for three weeks.", "A card is needed.")
     traces = [Trace(id=str(at), query=QUERY, chunks=CHUNKS, answer=answer) for at, answer in enumerate(answers * 3)]
     assert EncoderJudge(threads=1).observe(traces) == EncoderJudge(threads=4).observe(traces)
+
+
+def test_threads_share_one_model() -> None:
+    """Threads that ask for the encoder at once, before it is loaded, get the same one."""
+    model._load_encoder.cache_clear()
+    start = Barrier(4)
+
+    def load(_: int) -> model.EncoderModel:
+        start.wait()
+        return model.load_encoder()
+
+    with ThreadPoolExecutor(4) as pool:
+        loaded = list(pool.map(load, range(4)))
+    assert all(encoder is loaded[0] for encoder in loaded)
+
+
+def test_threads_share_what_was_read_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread gets the features of its own pair, also while others empty the full store of pairs."""
+    monkeypatch.setattr(model, "CACHED_PAIRS", 2)
+    encoder, alone = model.EncoderModel(), model.load_encoder()
+    pairs = [model.encode_pair(model.load_tokenizer(), f"Room {at}.", "Rooms have numbers.") for at in range(5)] * 20
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(encoder.read_features, pairs))
+    assert all(np.array_equal(read, alone.read_features(pair)) for read, pair in zip(together, pairs, strict=True))
+    assert len(encoder._features) <= 2 + 8
 
 
 def test_the_relevance_of_a_chunk_is_of_that_chunk_alone() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import accumulate
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -183,7 +184,16 @@ def load_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-@cache
+LOADING = Lock()
+
+
 def load_encoder() -> EncoderModel:
-    """Load the encoder, once in each process."""
+    """Load the encoder, once in each process, however many threads ask for it."""
+    # A cache alone calls again for each thread that comes before the first is done: four models of 120 MB for four.
+    with LOADING:
+        return _load_encoder()
+
+
+@cache
+def _load_encoder() -> EncoderModel:
     return EncoderModel()
