@@ -81,6 +81,19 @@ def test_flush_waits_for_what_was_submitted():
         assert len(result) == 5
 
 
+def test_a_scorer_that_is_abandoned_ends_at_once():
+    """The traces that wait stay without scores, whether a process or a thread judges; what came was delivered."""
+    for judge in ("lexical", load_judge("lexical")):
+        result: list[ScoredTrace] = []
+        background = BackgroundScorer(result.append, judge=judge)
+        for trace in traces(2_000):
+            background.submit(trace)
+        background.abandon()
+        assert background.scored == len(result) < 2_000
+        with pytest.warns(RuntimeWarning, match="drops traces"):
+            assert not background.submit(traces(1)[0])
+
+
 @pytest.mark.long
 def test_a_worker_that_is_killed_loses_no_score():
     """What it had is given to another one."""

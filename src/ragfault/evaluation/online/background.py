@@ -53,6 +53,10 @@ class ScoringWorker(Protocol):
         """End the worker."""
         ...
 
+    def kill(self) -> None:
+        """Drop the traces that wait, so that the worker soon ends."""
+        ...
+
 
 class WorkerConfig(Struct, frozen=True):
     """The judge, domain profile, metrics and calibration of a worker."""
@@ -182,6 +186,12 @@ class ThreadWorker:
         self._queue.put(None)
         self._thread.join()
 
+    def kill(self) -> None:
+        """Drop the traces that wait; a thread cannot be ended within one."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._queue.get_nowait()
+
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             number, trace = item
@@ -279,7 +289,7 @@ class BackgroundScorer:
         self._pending: OrderedDict[int, tuple[Trace, int]] = OrderedDict()
         self._lock, self._submit_lock, self._all_scored = (threading.Lock(), threading.Lock(), threading.Condition())
         self.submitted = self.scored = self.dropped = self.sink_failures = self.rejected = 0
-        self._closed, self._was_killed = False, False
+        self._closed, self._was_killed, self._is_abandoned = False, False, False
         # now: no thread can be started while the interpreter exits
         self._start_worker()
         self._thread = threading.Thread(target=self._run, name="ragfault-background", daemon=True)
@@ -327,6 +337,19 @@ class BackgroundScorer:
             self._thread.join(timeout)
         atexit.unregister(self.close)
 
+    def abandon(self) -> None:
+        """End at once, without a score of the pending traces: for a caller who keeps them."""
+        if self._process == os.getpid():
+            with self._submit_lock:
+                self._closed = self._is_abandoned = True
+                self._queue.put(None)
+            # again and again, because a worker may be replaced meanwhile
+            while self._thread.is_alive():
+                if (worker := self._worker) is not None:
+                    worker.kill()
+                self._thread.join(POLL_SECONDS)
+        atexit.unregister(self.close)
+
     def __enter__(self) -> Self:
         return self
 
@@ -338,13 +361,15 @@ class BackgroundScorer:
     def _run(self) -> None:
         """Send traces to the worker, and replace one that dies; at the end wait for the pending ones."""
         number, is_open = 0, True
-        while is_open or self._pending:
+        while is_open or (self._pending and not self._is_abandoned):
             try:
                 message = self._queue.get(timeout=None if is_open else POLL_SECONDS)
             except Empty:
                 continue
             if message is None:
                 is_open = False
+            elif self._is_abandoned:
+                continue
             elif isinstance(message, Trace):
                 with self._lock:
                     self._pending[number] = (message, 1)
@@ -409,6 +434,8 @@ class BackgroundScorer:
 
     def _replace_worker(self, unsent: int | None = None) -> None:
         """Start a new worker in place of one that died, with its pending traces."""
+        if self._is_abandoned:
+            return
         if self._worker is not None:
             self._worker.close()
         pending = self._list_pending()

@@ -136,13 +136,13 @@ class ScoringWorkers:
         }
 
     def close(self) -> None:
-        """Store the outcomes of traces in progress and stop; the other traces wait in the store."""
+        """Store the outcomes that there are and stop, however slow the judge is; the other traces wait in the store."""
         self._stopping.set()
         self._wake.set()
         for thread in self._threads[:1]:
             thread.join()
         for worker in self._workers:
-            worker.close()
+            worker.abandon()
         self._outcomes.put(None)
         for thread in self._threads[1:]:
             thread.join()
