@@ -548,6 +548,14 @@ def test_the_worst_traces_come_first(tmp_path):
     assert (result[-1].triad, result[-1].quality) == (pytest.approx(0.825), "good")
 
 
+def test_a_bad_answer_comes_before_a_refusal_that_nothing_rates(tmp_path):
+    """A refusal on chunks without use has no triad and only problems; without a key it may be right."""
+    trace, seen = pair("refuses", "nn", missing=("x",))
+    refusal = (trace, replace(seen, answer=AnswerVerdict(relevance=0.0, refused=True)))
+    result = worst_traces(evaluate_pairs(tmp_path, [refusal, pair("bad", "h", "u")]))
+    assert [(item.trace, item.cause.rating.outcome) for item in result] == [("bad", "bad"), ("refuses", "unsure")]
+
+
 def test_without_a_triad_the_share_of_problems_ranks(tmp_path):
     """Where the run has no triad, 2 problems among 3 things are worse than 1."""
     run = [pair("one", "h", "su"), pair("two", "h", "uu")]

@@ -55,7 +55,7 @@ from ragfault.model.records import Trace, Verdicts
 
 RIGHT_OUTCOMES: tuple[KeyOutcome, ...] = ("right answer", "right refusal")
 """Outcomes by the answer key that are no failure."""
-PIPELINE_FAILURE = 3.0
+PIPELINE_FAILURE = 4.0
 """The score of a trace whose pipeline failed, whatever its answer."""
 GOOD_LEVELS = ("excellent", "good")
 """Quality levels at which an answer is returned."""
@@ -159,8 +159,9 @@ def worst_traces(source: AnyRun | RunTable, n: int = 10) -> tuple[Diagnosis, ...
     """Return the `n` worst traces, worst first, without those that have no problem.
 
     Traces whose pipeline failed come first, then those whose answer or refusal is wrong by the answer key, most of the
-    key contradicted or left out first. Others are as bad as 1 − their triad, or, where there is none, as the share of
-    the things looked at that are problems; then by the number of problems, then in the order of the run. An answer that
+    key contradicted or left out first, then other bad answers, then answers that nothing rates. Among these a trace is
+    as bad as 1 − its triad, or, if it has none, as the share of the things looked at that are problems; then by the
+    number of problems, then in the order of the run. An answer that
     agrees with its reference, and a refusal that is right by gold, are not among them, nor is one of which the answer
     key does not tell and whose level is good.
     """
@@ -281,17 +282,19 @@ def _find_doubtful(
 def failure_score(diagnosis: Diagnosis) -> float:
     """Return how bad a trace is, for ranking.
 
-    0 where the answer key says it is right, in [0, 1] where it is silent, in (1, 2] where it says it is wrong, and 3
-    where the pipeline failed.
+    0 if the answer key says it is right, in [0, 1] if nothing says that it is bad, in (1, 2] if the judge, people or
+    the record say so, in [2, 3] if the key does, and 4 if the pipeline failed.
     """
     if any(problem.kind == "pipeline_error" for problem in diagnosis.problems):
         return PIPELINE_FAILURE
     rating = None if diagnosis.cause is None else diagnosis.cause.rating
     if rating is not None and rating.source == "answer key" and rating.outcome != "unsure":
-        return 0.0 if rating.outcome == "right" else 2.0 - (diagnosis.key_agreement or 0.0)
+        return 0.0 if rating.outcome == "right" else 3.0 - (diagnosis.key_agreement or 0.0)
+    # A refusal that nothing rates has no triad, and would come before each answer that is known to be bad.
+    rated_bad = 1.0 if rating is not None and rating.outcome == "bad" else 0.0
     if diagnosis.triad is not None:
-        return 1 - diagnosis.triad
-    return min(1.0, len(diagnosis.problems) / diagnosis.checked) if diagnosis.checked else 0.0
+        return rated_bad + 1 - diagnosis.triad
+    return rated_bad + (min(1.0, len(diagnosis.problems) / diagnosis.checked) if diagnosis.checked else 0.0)
 
 
 def _is_right(diagnosis: Diagnosis) -> bool:
@@ -339,7 +342,7 @@ class DiagnosisSummary:
             examples = self._worst_by_kind[kind]
             push_example = heapq.heappush if len(examples) < MAX_EXAMPLES else heapq.heappushpop
             # a failed pipeline explains the rest
-            shown = bad if bad <= 1 or kind == "pipeline_error" else 0.0
+            shown = bad if bad < PIPELINE_FAILURE or kind == "pipeline_error" else 0.0
             push_example(examples, (shown, -row, _build_example(diagnosis, kind)))
 
     def worst_traces(self) -> tuple[Diagnosis, ...]:
