@@ -77,7 +77,7 @@ def _describe_judge(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, rati
     if verdicts.answer is None and verdicts.claim is None:
         lost = "the judge failed on the answer" if verdicts.failures else "nothing of the answer was judged"
         return f": {lost}, and {missing}"
-    objections = _count_objections(diagnosis) or "no problem"
+    objections = _count_objections(diagnosis) or "no problem of the answer itself"
     if rating.refused:
         return f": the answer refuses, and {missing}; it shows {objections}"
     rated = (
