@@ -48,8 +48,6 @@ ATTEMPTS_LEVEL = 0.995
 """One-sided level at which a drop exceeds the spread of the baseline's attempts; chosen, not measured."""
 FOLLOWING_SHARE = 0.5
 """Share of a drop that must follow the changed output; chosen, not measured."""
-LOCAL_JUDGES = ("lexical", "embedded", "encoder")
-"""Judges that cost nothing to ask again."""
 
 FINDS_LESS = "finds less; answers are not shown to suffer"
 RANKS_LOWER = "ranks the passages lower; answers are not shown to suffer"
@@ -127,7 +125,7 @@ _CROSSED: WeakKeyDictionary[PairedRuns, CrossedScores | None] = WeakKeyDictionar
 def judge_crossed(paired: PairedRuns) -> CrossedScores | None:
     """Judge the new answers on the old chunks and the old answers on the new chunks, where the chunks differ.
 
-    None if the judge of the runs is not one of `LOCAL_JUDGES`, or groundedness is not among the metrics. Each pair of
+    None if the judge of the runs is not one of the package, or groundedness is not among the metrics. Each pair of
     runs is judged once.
     """
     if paired not in _CROSSED:
@@ -172,7 +170,7 @@ def _swap(chunks: Trace, answer: Trace) -> Trace:
 
 def _load_judge(paired: PairedRuns) -> Judge | None:
     """Load the judge of both runs; None if it is another one now, costs money, or was altered by a profile."""
-    from ragfault.judges.loading import load_judge
+    from ragfault.judges.loading import LOCAL_JUDGES, load_judge
 
     fingerprints = {run.manifest.judge for run in paired.runs}
     name = min(fingerprints).partition("/")[0]

@@ -25,6 +25,8 @@ JUDGES = {
     "none": "ragfault.judges.assembly:NullJudge",
 }
 """Name → class of the judge, imported on demand."""
+LOCAL_JUDGES = tuple(name for name in JUDGES if name != "none")
+"""Judges of the package: they cost nothing to ask again, and always say the same."""
 ONNX_PREFIX = "onnx"
 """Before a colon: a model on this machine, whose path follows."""
 LLM_PREFIX = "llm"

@@ -95,8 +95,6 @@ over own per re s she so some st such t th than then to too under up us via was 
 MORE_WORDS = "yes unless hello thank need know get make first year day"
 ENGLISH_WORDS = STOP_WORDS - frozenset(SHARED_WORDS.split()) | frozenset(MORE_WORDS.split())
 """Stems of common English words that are words of hardly any other language in Latin script."""
-MIN_ENGLISH_SHARE = 0.05
-"""A text with a smaller share of English words may be in another language."""
 SMALL_NUMERALS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
 seventeen eighteen nineteen twenty

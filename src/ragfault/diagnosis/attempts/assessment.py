@@ -22,10 +22,9 @@ from ragfault.diagnosis.thresholds import AttemptStatistic, Threshold
 from ragfault.judges.assembly import observe_traces
 from ragfault.judges.encoder.agreement import settle_agreement
 from ragfault.judges.encoder.judge import EncoderJudge
-from ragfault.judges.loading import load_judge
+from ragfault.judges.loading import LOCAL_JUDGES
 from ragfault.labels.correction import Codes, Mask, metric_bounds
 from ragfault.labels.judges.flakiness import JudgeFlakiness, check_judge
-from ragfault.model.errors import MissingExtra
 from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.grouping import group_by, group_positions
 from ragfault.model.protocols import Judge
@@ -49,8 +48,6 @@ FLAKY_SHOWN = 10
 """Flaky queries that a report shows with their answers."""
 MAX_COMPARED = 200
 """Pairs of answers that a judge compares: flakiness is that of as many queries, drawn at random."""
-LOCAL_JUDGES = ("embedded", "encoder", "lexical")
-"""Judges that cost nothing and always say the same."""
 
 
 def estimate_statistic(
@@ -234,17 +231,11 @@ def _number_meanings(attempts: Sequence[Trace], compare: _PairJudge) -> list[int
 
 
 class _PairJudge:
-    """Comparison of two answers to one query, by words where they settle it, else by a judge."""
+    """Comparison of two answers to one query, by words where they settle it, else by the encoder."""
 
     def __init__(self, judge: str) -> None:
-        name = judge.partition("/")[0]
-        self._judge: Judge | None = None
-        self.method: ComparisonMethod = "spelling"
-        if name != "none":
-            try:
-                self._judge, self.method = load_judge("encoder"), "agreement"
-            except MissingExtra:
-                self._judge, self.method = load_judge(name if name in LOCAL_JUDGES else "embedded"), "claims"
+        self._judge = None if judge.partition("/")[0] == "none" else EncoderJudge()
+        self.method: ComparisonMethod = "spelling" if self._judge is None else "agreement"
         self._left = MAX_COMPARED
         self._known: dict[tuple[str, str, str], bool | None] = {}
 
@@ -262,15 +253,14 @@ class _PairJudge:
         if self._judge is None or self._left <= 0:
             return None
         self._left -= 1
-        if isinstance(self._judge, EncoderJudge):
-            session = self._judge.open_session(query)
-            refusals = [session.is_refusal(left), session.is_refusal(right)]
-            if any(refusals):
-                return all(refusals)
-            readings = (session.score_agreement(left, [right]), session.score_agreement(right, [left]))
-            agreement = sum(reading or 0.0 for reading in readings) / len(readings)
-            if not AGREEMENT_UNSURE[0] < agreement < AGREEMENT_UNSURE[1]:
-                return agreement >= AGREEMENT_UNSURE[1]
+        session = self._judge.open_session(query)
+        refusals = [session.is_refusal(left), session.is_refusal(right)]
+        if any(refusals):
+            return all(refusals)
+        readings = (session.score_agreement(left, [right]), session.score_agreement(right, [left]))
+        agreement = sum(reading or 0.0 for reading in readings) / len(readings)
+        if not AGREEMENT_UNSURE[0] < agreement < AGREEMENT_UNSURE[1]:
+            return agreement >= AGREEMENT_UNSURE[1]
         return _compare_claims(self._judge, query, left, right)
 
 

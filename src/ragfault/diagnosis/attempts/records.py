@@ -10,7 +10,7 @@ from ragfault.diagnosis.causes.records import AnswerOutcome
 from ragfault.model.records import Layer
 from ragfault.stats.estimates import Interval, VarianceSplit
 
-ComparisonMethod = Literal["agreement", "claims", "spelling"]
+ComparisonMethod = Literal["agreement", "spelling"]
 
 
 class AttemptAnswer(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
 
     If there are too many answers to compare, it is that of a random part of the queries: `n` says of how many."""
     compared_by: ComparisonMethod = "agreement"
-    """What flakiness rests on: the agreement head of the encoder, claims that the other answer supports, or words."""
+    """What flakiness rests on: the agreement head of the encoder, or only words."""
     consistency: Interval | None
     """The share of chunks that two attempts of a query have in common; None if no chunks are recorded."""
     metrics: tuple[MetricAttempts, ...]

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 JUDGE_ADVICE = "to tell them apart, measure the judge (ragfault judge repeat) and add --flakiness"
 MAIN_METRIC = "groundedness"
 """The metric whose variance is split on the first screen if it was measured."""
-COMPARISONS: dict[ComparisonMethod, str] = {
-    "agreement": "by the encoder",
-    "claims": "by their claims",
-    "spelling": "by their words",
-}
+COMPARISONS: dict[ComparisonMethod, str] = {"agreement": "by the encoder", "spelling": "by their words"}
 """By what answers were compared → its name."""
 METRIC_COLUMNS = (
     TableColumn("Metric"),
@@ -54,12 +50,12 @@ def describe_attempts(report: AttemptReport | None) -> list[str]:
     >>> from ragfault.stats.estimates import Interval
     >>> report = AttemptReport(
     ...     queries=20, k=2, sizes={2: 20}, copies=0, all_right=Interval(0.8, 0.6, 0.9, 20, 20), any_right=None,
-    ...     flakiness=Interval(0.2, 0.1, 0.4, 20, 20), compared_by="claims", consistency=None, metrics=(), flaky=(),
+    ...     flakiness=Interval(0.2, 0.1, 0.4, 20, 20), consistency=None, metrics=(), flaky=(),
     ... )
     >>> for sentence in describe_attempts(report)[0].split("; "):
     ...     print(sentence)
     2 attempts of 20 queries: all right on 80 % [60 %, 90 %]
-    answers differ in meaning (by their claims) on 20 % [10 %, 40 %].
+    answers differ in meaning (by the encoder) on 20 % [10 %, 40 %].
     """
     if report is None:
         return []
