@@ -19,6 +19,7 @@ from ragfault.cli.commands import COMMANDS, cli, load_command, run_command
 from ragfault.io.runs.writer import RUN_TABLES
 from ragfault.io.trace_reader import read_traces
 from ragfault.io.trace_writer import write_traces
+from ragfault.judges.loading import DEFAULT_JUDGE, JUDGES
 from ragfault.model.records import Chunk, Trace, Usage
 from ragfault.model.version import __version__
 from ragfault.options.runs import LineProgress
@@ -43,6 +44,20 @@ def test_the_demo_names_the_layer_and_writes_its_page(
     page = re.search(r"Page: (\S+\.html)", printed)
     assert page is not None
     assert Path(page[1]).is_file()
+
+
+def list_options(command: click.Command) -> list[click.Option]:
+    """List the options of a command and of those below it."""
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    own = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    return own + [option for part in inner for option in list_options(part)]
+
+
+def test_the_help_of_each_verb_names_the_default_judge():
+    """If `--judge` is a judge of the package by default, it is that of `evaluate`, also in the words of the help."""
+    options = [option for name in COMMANDS for option in list_options(load_command(name)) if "--judge" in option.opts]
+    written = [match[1] for option in options if (match := re.search(r"\[default: (\w+)", option.help or ""))]
+    assert JUDGES.keys() & {*written, *(str(option.default) for option in options)} == {DEFAULT_JUDGE}
 
 
 def test_every_verb_has_help_with_examples():

@@ -39,7 +39,7 @@ class EvaluationSettings(ReadingSettings, frozen=True, kw_only=True):
     )
     judge: str | Judge = declare(
         DEFAULT_JUDGE,
-        "Judge: encoder (trained to read, in the package), embedded (trained on words, 15 times as fast), lexical "
+        "Judge: encoder (trained to read, in the package), embedded (trained on words, 14 times as fast), lexical "
         "(only words), none, "
         "onnx:PATH for a model in ONNX: a folder, a file, or OWNER/NAME in the cache of the Hugging Face hub, or "
         "llm:MODEL or llm:PROVIDER/MODEL, which is asked over the network, as are decision:MODEL and "

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ragfault.apps.guard.settings import CertificateSettings
+from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.options.label_results import derive_from_labels
 from ragfault.options.output import add_result_options, json_option, print_notice, print_report
 from ragfault.options.records import add_fields
@@ -100,7 +101,7 @@ Examples:
 )
 @click.argument("policy", type=click.Path())
 @click.option("--endpoint", required=True, metavar="URL", help="Address of an OpenAI-compatible endpoint.")
-@click.option("--judge", "judge_name", help="Judge of groundedness.  [default: embedded]")
+@click.option("--judge", "judge_name", help=f"Judge of groundedness.  [default: {DEFAULT_JUDGE}]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=4319, show_default=True, help="Port; 0: a free one.")
 @click.option("--decisions", type=click.Path(dir_okay=False), help="Append every decision with its text, JSON Lines.")

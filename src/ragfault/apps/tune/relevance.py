@@ -83,7 +83,7 @@ def _score_by_judge(query: str, chunks: tuple[Chunk, ...], judge_or_name: str | 
     name = judge_or_name if isinstance(judge_or_name, str) else judge.fingerprint.split()[0]
     if "chunk" not in judge.offers:
         raise UsageError(
-            f'the judge "{name}" does not say how relevant a chunk is. Take embedded, lexical or llm:MODEL.'
+            f'the judge "{name}" does not say how relevant a chunk is. Take encoder, embedded, lexical or llm:MODEL.'
         )
     metered = judge if isinstance(judge, MeteredJudge) else None
     before = metered.usage.cost if metered is not None else 0.0

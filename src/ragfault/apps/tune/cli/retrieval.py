@@ -432,7 +432,7 @@ Examples:
     "--judge",
     "judges",
     multiple=True,
-    help="Judge that scores; several are shown side by side. Repeatable.  [default: embedded]",
+    help=f"Judge that scores; several are shown side by side. Repeatable.  [default: {DEFAULT_JUDGE}]",
 )
 @click.option("--chunker", default="sentences(256)", show_default=True, help="Chunker for the documents.")
 @click.option("--disputed", is_flag=True, help="Sort by disagreement of the judges, not by relevance.")
