@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.embedded.support import TEXT_TYPES
-from ragfault.judges.encoder import model
+from ragfault.judges.encoder import judge, model
 from ragfault.judges.encoder.agreement import settle_agreement
 from ragfault.judges.encoder.evidence import evidence
 from ragfault.judges.encoder.judge import EncoderJudge
@@ -187,6 +187,17 @@ def test_verdicts_do_not_depend_on_the_threads() -> None:
     answers = ("Two weeks.", "I don't know.", "Maps may be kept for three weeks.", "A card is needed.")
     traces = [Trace(id=str(at), query=QUERY, chunks=CHUNKS, answer=answer) for at, answer in enumerate(answers * 3)]
     assert EncoderJudge(threads=1).observe(traces) == EncoderJudge(threads=4).observe(traces)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("1", 1), ("3", 3), ("99", 8), ("0", 8), ("2,1", 8)])
+def test_the_threads_keep_to_the_limit_of_their_environment(
+    limit: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster that gives a worker so many threads is obeyed; what is not a number of threads limits nothing."""
+    monkeypatch.setattr(judge, "MAX_THREADS", 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert judge.count_threads() == expected
 
 
 def test_threads_share_one_model() -> None:

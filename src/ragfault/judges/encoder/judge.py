@@ -63,7 +63,9 @@ def count_threads() -> int:
         return 1
     # Not every system says which processors a process may use.
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(usable, MAX_THREADS)
+    # A cluster says so: Ray gives each of its workers one thread by this variable.
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(usable, MAX_THREADS, int(limit) if limit.isdecimal() and int(limit) else usable)
 
 
 def bare_text(text: str) -> str:
