@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.embedded.support import TEXT_TYPES
 from ragfault.judges.encoder import judge, model
-from ragfault.judges.encoder.agreement import settle_agreement
+from ragfault.judges.encoder.agreement import restates_figures, settle_agreement
 from ragfault.judges.encoder.evidence import evidence
 from ragfault.judges.encoder.judge import EncoderJudge
 from ragfault.judges.encoder.stack import PASSING, load_stack
@@ -232,3 +232,34 @@ def test_the_relevance_of_a_chunk_is_of_that_chunk_alone() -> None:
     together = [score.value for score in session.score_relevance(QUERY, passages)]
     assert together == [session.score_relevance(QUERY, [passage])[0].value for passage in passages]
     assert together[0] > together[2] > together[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "answer", "reference"),
+    [
+        ("What does a locker cost a year?", "A locker costs 420 kroner a year.", "420 kroner"),
+        ("How much can the tower crane lift?", "The tower crane lifts at most 14 tonnes.", "14 tonnes"),
+        ("How many charts are kept?", "1,927 charts are kept.", "1,927"),
+    ],
+)
+def test_a_restated_figure_is_not_held_against_an_answer(query: str, answer: str, reference: str) -> None:
+    """An answer that only repeats its question and the figure of its reference is never wrong by that reference."""
+    trace = Trace(id="1", query=query, answer=answer, reference=reference)
+    verdicts = JUDGE.observe([trace])[0]
+    assert measure_key_agreement(trace, verdicts) != 0
+    assert "contradicted" not in [item.status for item in verdicts.truth or ()]
+
+
+@pytest.mark.parametrize(
+    ("query", "answer", "reference"),
+    [
+        ("By how much did the rent rise?", "It fell by 5 per cent.", "By 5 per cent"),
+        ("How many of the 40 samples were usable?", "36 were unusable.", "36"),
+        ("How far is the reef from the beach?", "15 km", "1.5 km"),
+        ("When does the laundry close?", "The laundry does not close at 21:00.", "21:00"),
+        ("Who confirms new members?", "New members confirm the treasurer.", "The treasurer"),
+    ],
+)
+def test_other_words_or_roles_restate_nothing(query: str, answer: str, reference: str) -> None:
+    """Another word, figure, negation or a name in another role is left to the model that reads."""
+    assert not restates_figures(query, reference, answer)

@@ -52,6 +52,26 @@ def _list_forms(text: str) -> list[str]:
     return [match.form for match in matches] if not split_words(rest) else []
 
 
+def restates_figures(query: str, reference: str, answer: str) -> bool:
+    """Return whether an answer says nothing but its question and, word for word, a reference with a figure.
+
+    Figures have no roles that the sentence could exchange, as names have, so it cannot say another thing than the
+    reference, unless by a word of degree ("more than"), which the chunks tell.
+
+    >>> restates_figures("What is the fee?", "420 kroner", "The fee is 420 kroner.")
+    True
+    >>> restates_figures("By how much did it rise?", "5 per cent", "It fell by 5 per cent.")
+    False
+    """
+    figures = extract_literals(reference).keys()
+    stated, bare = f" {normalize_answer(answer)} ", f" {normalize_answer(reference)} "
+    if not figures or not figures <= extract_literals(answer).keys() or bare not in stated:
+        return False
+    rest, asked = stated.replace(bare, " ", 1), frozenset(split_words(query))
+    negates = not NEGATIONS.isdisjoint(frozenset(split_words(rest)) - asked)
+    return not negates and frozenset(split_content_words(rest)) <= frozenset(split_content_words(query))
+
+
 def compare_words(query: str, reference: str, answer: str) -> np.ndarray:
     """Compare the words of an answer with its reference: the values of `WORD_FEATURES`, each in [0, 1]."""
     asked, stated = frozenset(split_words(query)), frozenset(split_content_words(reference))

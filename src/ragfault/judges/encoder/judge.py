@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from ragfault.judges.embedded.features import FEATURE_COLUMNS
 from ragfault.judges.embedded.judge import FOREIGN_REASON, EmbeddedSession, get_lowest_probability
 from ragfault.judges.embedded.support import TextType, WeighedClaims
 from ragfault.judges.embedded.word_vectors import Array
-from ragfault.judges.encoder.agreement import select_references, settle_agreement
+from ragfault.judges.encoder.agreement import restates_figures, select_references, settle_agreement
 from ragfault.judges.encoder.evidence import claim_text, evidence
 from ragfault.judges.encoder.model import HEADS, digest_weights, load_encoder
 from ragfault.judges.encoder.stack import PROBABILITY_DIGITS, build_inputs, load_stack
@@ -27,9 +28,10 @@ from ragfault.judges.lexical.entailment import EntailmentThresholds
 from ragfault.judges.numeric_threads import use_one_thread
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.model.errors import UsageError
+from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.records import ClaimSupport, Trace, Verdicts
 
-VERSION = 5
+VERSION = 6
 VERBATIM_ODDS = -10.0
 """The log-odds that a claim is not supported if it is a sentence of a passage, word for word: nothing is read then."""
 
@@ -98,9 +100,14 @@ class EncoderSession:
         return round(max(readings), PROBABILITY_DIGITS) if readings else 0.0 if settled else None
 
     def _read_agreement(self, answer: str, reference: str) -> float:
-        """Return the agreement with one reference; a pair is read once."""
+        """Return the agreement with one reference; a pair is read once.
+
+        The model reads short references wrongly now and then: against one that is restated its reading is no evidence.
+        """
         if (answer, reference) not in self._agreements:
-            self._agreements[answer, reference] = self._model.predict_agreement(self._query, reference, answer)
+            read = self._model.predict_agreement(self._query, reference, answer)
+            lowest = fmean(AGREEMENT_UNSURE) if restates_figures(self._query, reference, answer) else 0.0
+            self._agreements[answer, reference] = max(lowest, read)
         return self._agreements[answer, reference]
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
