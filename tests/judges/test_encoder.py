@@ -242,7 +242,7 @@ def test_the_relevance_of_a_chunk_is_of_that_chunk_alone() -> None:
         ("How many charts are kept?", "1,927 charts are kept.", "1,927"),
     ],
 )
-def test_a_restated_figure_is_not_held_against_an_answer(query: str, answer: str, reference: str) -> None:
+def test_a_restated_figure_does_not_count_against_an_answer(query: str, answer: str, reference: str) -> None:
     """An answer that only repeats its question and the figure of its reference is never wrong by that reference."""
     trace = Trace(id="1", query=query, answer=answer, reference=reference)
     verdicts = JUDGE.observe([trace])[0]
@@ -263,3 +263,19 @@ def test_a_restated_figure_is_not_held_against_an_answer(query: str, answer: str
 def test_other_words_or_roles_restate_nothing(query: str, answer: str, reference: str) -> None:
     """Another word, figure, negation or a name in another role is left to the model that reads."""
     assert not restates_figures(query, reference, answer)
+
+
+@pytest.mark.parametrize("opening", ["", "Hi, thanks for your question. ", "**Answer:**\n\n- "])
+@pytest.mark.parametrize(
+    ("answer", "refuses"),
+    [
+        ("No, theft from an unlocked locker is not covered by the association.", False),
+        ("The documents do not say whether theft is covered.", True),
+    ],
+)
+def test_an_opening_makes_no_refusal(opening: str, answer: str, refuses: bool) -> None:
+    """A greeting or a heading before an answer does not change whether it refuses."""
+    trace = Trace(id="1", query="Is theft from an unlocked locker covered?", answer=opening + answer)
+    verdicts = JUDGE.observe([trace])[0]
+    assert verdicts.answer is not None
+    assert verdicts.answer.refused is refuses

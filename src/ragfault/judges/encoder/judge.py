@@ -30,6 +30,7 @@ from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.model.errors import UsageError
 from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.records import ClaimSupport, Trace, Verdicts
+from ragfault.text.sentences import split_sentences
 
 VERSION = 6
 VERBATIM_ODDS = -10.0
@@ -86,7 +87,10 @@ class EncoderSession:
         self._odds_by_claims: dict[tuple[str, ...], tuple[Array, TextType]] = {}
 
     def is_refusal(self, answer: str) -> bool:
-        return self._model.predicts_refusal(answer, self._query)
+        """Return whether an answer refuses as a whole and in a sentence: a greeting before a "No" does not refuse."""
+        return self._model.predicts_refusal(answer, self._query) and any(
+            self.is_refusal_sentence(answer[start:end]) for start, end in split_sentences(answer)
+        )
 
     def is_refusal_sentence(self, sentence: str) -> bool:
         return self._model.predicts_refusal(sentence, self._query)
