@@ -228,11 +228,11 @@ def test_the_verdicts_shown_are_those_of_the_demo(
     shown = [
         (name_page(page), " ".join(line.split()))
         for page, block in blocks
-        if re.match(r"104 answers:|FAULT: Retrieval broke; \d+ of 104", block)
+        if re.match(r"104 answers:|FAULT: Retrieval broke; \d+ of \d+ answers", block)
         for line in block.splitlines()
         if line.strip(" …")
     ]
     assert len(shown) > 20
     assert [item for item in shown if item[1] not in printed] == []
-    [count] = set(re.findall(r"(\d+) of 104 answers became bad", " ".join(map(read_page, PAGES))))
-    assert f"{count} of 104 answers became bad" in printed
+    [count] = set(re.findall(r"(\d+ of \d+) answers became bad", " ".join(map(read_page, PAGES))))
+    assert f"{count} answers became bad" in printed
