@@ -171,7 +171,7 @@ def main() -> None:
     """Write the notebooks, or check them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--only", help="One of them, by name.")
+    parser.add_argument("--only", choices=NOTEBOOKS, help="One of them, by name.")
     parser.add_argument("--out", type=Path, default=FOLDER)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
