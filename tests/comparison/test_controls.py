@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 
 import numpy as np
 import pytest
@@ -10,16 +11,17 @@ from msgspec.structs import replace
 
 from ragfault.comparison.bisection import bisect
 from ragfault.comparison.controls import FINDS_LESS, RANKS_LOWER, judge_crossed, measure_excess
-from ragfault.comparison.decision_tree import RIGHT_ANSWERS, bound_drop, excludes_drop, excludes_harm
+from ragfault.comparison.decision_tree import BAD_ANSWERS, RIGHT_ANSWERS, bound_drop, excludes_drop, excludes_harm
 from ragfault.comparison.gate.gate import gate
 from ragfault.comparison.paired_runs import pair_runs
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.stats.distributions import t_quantile
-from ragfault.stats.significance import equivalence_test
+from ragfault.stats.significance import equivalence_test, mcnemar_test
 
 METRICS = ["recall@5", "ndcg@10", "context_relevance", "groundedness", "completeness", "chunk_attribution"]
 TRACES = [trace for trace in load_handbook().traces["v1"] if trace.answer and trace.chunks]
+FIGURE = re.compile(r"\d+")
 BARE = [replace(trace, gold=None, facts=None, reference=None) for trace in TRACES]
 
 
@@ -144,3 +146,81 @@ def test_a_verdict_states_the_largest_drop_that_is_not_ruled_out(tmp_path):
     right = next(change for change in result.comparison.changes if change.metric == RIGHT_ANSWERS)
     unbounded = [c for c in result.comparison.changes if c.n and not excludes_drop(c)]
     assert (result.verdict == "no fault") == all(excludes_harm(change, right) for change in unbounded)
+
+
+def answer_besides(number, trace):
+    """Answer every eighth query with another sentence of its chunks: it is grounded, and not what was asked."""
+    texts = [sentence for chunk in trace.chunks for sentence in chunk.text.split("\n\n", 1)[-1].split(". ")]
+    others = [
+        text
+        for text in texts
+        if len(text.split()) > 6 and not set(FIGURE.findall(text)) & set(FIGURE.findall(trace.answer))
+    ]
+    return replace(trace, answer=f"{others[0].rstrip('.')}.") if others and not number % 8 else trace
+
+
+def test_answers_that_became_bad_on_the_same_chunks_are_a_fault_of_generation(tmp_path):
+    """Grounded answers to another question lower no metric by its margin, and the answer key shows the harm."""
+    result = bisect_change(tmp_path, TRACES, answer_besides)
+    assert [fault.layer for fault in result.faults] == ["generation"]
+    assert result.faults[0].evidence[0].metric == BAD_ANSWERS
+    answers = result.comparison.answers
+    assert result.faults[0].became_bad == answers.became_bad
+    assert result.faults[0].evidence[0].p == mcnemar_test(answers.became_right, answers.became_bad)
+
+
+def test_as_many_answers_that_became_right_are_no_harm(tmp_path):
+    """Answers that change both ways blame nobody, and the verdict states a bound."""
+    old = [answer_besides(number + 4, trace) for number, trace in enumerate(TRACES)]
+    new = [answer_besides(number, trace) for number, trace in enumerate(TRACES)]
+    sides = [
+        evaluate(side, tmp_path / name, metrics=METRICS, judge="lexical") for name, side in (("a", old), ("b", new))
+    ]
+    result = bisect(*sides)
+    assert min(result.comparison.answers.became_bad, result.comparison.answers.became_right) >= 8
+    assert result.faults == ()
+    assert "by more than" in result.sentence
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["right", "bad"])
+def test_the_same_answers_on_the_same_chunks_break_nothing(both, tmp_path):
+    """A run compared with itself has no harm, whatever its answers are worth."""
+    old = [answer_besides(number, trace) if both else trace for number, trace in enumerate(TRACES)]
+    result = bisect_change(tmp_path, old, lambda _, trace: trace)
+    assert (result.verdict, result.faults) == ("no fault", ())
+
+
+def write_markdown(number, trace):
+    """Write an answer as a list or with its figures in bold, its citations by the same claims."""
+    bold = FIGURE.sub(lambda match: f"**{match[0]}**", trace.answer)
+    return replace(trace, answer=f"- {trace.answer}" if number % 2 else bold)
+
+
+@pytest.mark.parametrize("traces", [TRACES, BARE], ids=["key", "none"])
+def test_markdown_is_a_form_and_not_a_fault(traces, tmp_path):
+    """Marks without which the answers are the same move no metric of answers, and do not stand against a comparison."""
+    result = bisect_change(tmp_path, traces, write_markdown)
+    assert (result.verdict, result.faults) == ("no fault", ())
+    assert [mismatch.blocks for mismatch in result.comparison.mismatches] == [False]
+    assert result.comparison.same_answers == result.comparison.pairs
+
+
+def test_inventions_in_markdown_are_blamed(tmp_path):
+    """Answers that say something else are no form of the former ones, however they are written."""
+    result = bisect_change(tmp_path, BARE, lambda number, trace: write_markdown(2 * number, invent(number, trace)))
+    assert [fault.layer for fault in result.faults] == ["generation"]
+
+
+def mark(trace, place):
+    """Write the mark of a citation behind an answer, and record no other citation."""
+    return replace(trace, answer=f"{trace.answer}{place}", citations=None)
+
+
+def test_answers_that_lost_the_marks_of_their_citations_cite_nothing(tmp_path):
+    """Citations read off marks in the answers are a part of these: without marks an answer has none."""
+    old = [mark(trace, " [1]") for trace in TRACES]
+    assert [f.branch for f in bisect_change(tmp_path, old, lambda n, _: mark(TRACES[n], "")).faults] == [
+        "0 uncited answer"
+    ]
+    gained = bisect(tmp_path / "b", tmp_path / "a")
+    assert (gained.verdict, gained.faults) == ("no fault", ())

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.comparison.decision_tree import RIGHT_ANSWERS
+from ragfault.comparison.decision_tree import BAD_ANSWERS, RIGHT_ANSWERS
 from ragfault.comparison.paired_causes import CausePair
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.records import AnswerChanges, CauseChange, FaultLayer, LayerFault
@@ -69,6 +69,19 @@ def add_right_answers(paired: PairedRuns) -> None:
     paired.add_metric(MetricInfo(RIGHT_ANSWERS, "crosscut", "higher", 0.0, 1.0), values[:, 0], values[:, 1])
 
 
+def add_bad_answers(paired: PairedRuns) -> None:
+    """Add whether each answer is bad as a metric of the pairs on which both runs retrieved the same chunks.
+
+    Elsewhere it does not move: what became bad there may follow from the chunks. NaN where an answer is unsure.
+    """
+    if paired.has_metric(BAD_ANSWERS):
+        return
+    bad = np.array([[side.rating.outcome == "bad" for side in pair] for pair in paired.causes], dtype=np.float64)
+    bad[~paired.pairing.same_chunks] = 0.0
+    bad[[not _is_rated(pair) for pair in paired.causes]] = math.nan
+    paired.add_metric(MetricInfo(BAD_ANSWERS, "generation", "lower", 0.0, 1.0), bad[:, 0], bad[:, 1])
+
+
 def _is_rated(pair: CausePair) -> bool:
     return all(side.rating.outcome != "unsure" for side in pair)
 
@@ -106,7 +119,8 @@ def order_by_harm(paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: M
     pairs = paired.causes if pair_mask is None else [paired.causes[row] for row in np.flatnonzero(pair_mask).tolist()]
     stages = Counter(cause.stage for cause in _list_became_bad(pairs))
     counted = [
-        replace(fault, became_bad=sum(stages[stage] for stage in STAGES_AT_FAULT[fault.layer])) for fault in faults
+        replace(fault, became_bad=max(fault.became_bad, sum(stages[stage] for stage in STAGES_AT_FAULT[fault.layer])))
+        for fault in faults
     ]
     layers = list(STAGES_AT_FAULT)
     return sorted(counted, key=lambda fault: (-fault.became_bad, layers.index(fault.layer)))

@@ -47,12 +47,19 @@ from ragfault.comparison.comparability import (
     hides_a_fault,
 )
 from ragfault.comparison.compare import add_answers, compare_pairs, split_changes, split_segments
-from ragfault.comparison.controls import FINDS_LESS, RANKS_LOWER, compare_right_answers, suffers, walk_controlled
+from ragfault.comparison.controls import (
+    FINDS_LESS,
+    RANKS_LOWER,
+    compare_right_answers,
+    find_harm,
+    suffers,
+    walk_controlled,
+)
 from ragfault.comparison.decision_tree import (
     BRANCHES,
     GOLD_METRICS,
+    RATED_METRICS,
     RECALL_METRICS,
-    RIGHT_ANSWERS,
     STAGES_BY_BRANCH,
     STAGES_BY_LAYER,
     TreeWalk,
@@ -168,11 +175,12 @@ def bisect_pairs(
     after_turns = None
     if faults:
         faults, tree, after_turns = _attribute_drop(drop, comparison, tree)
-    if after_turns and not faults and not blocked:
-        explained = "cannot tell", f"No layer is shown to have broken: {after_turns}."
-    if not faults and explained is None and not blocked:
-        faults = find_defect_faults(defects, settings.alpha) or _find_lost_inputs(drop)
-        tree = mark_defects(tree, faults)
+    if not blocked:
+        explained = _explain_by_turns(after_turns, faults) or explained
+        faults = [*faults, *find_harm(side, faults, settings, pair_mask)]
+        if not faults and explained is None:
+            faults = find_defect_faults(defects, settings.alpha) or _find_lost_inputs(drop)
+            tree = mark_defects(tree, faults)
     faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
     described = _describe_faults(side, tuple(trace_to_steps(side, broken, every)), every)
     shown = order_by_harm(side, (*described, *_describe_faults(side, faults, pair_mask)), every)
@@ -220,6 +228,13 @@ def _attribute_drop(
     shown, after_turns = withdraw_by_turns(drop.paired, faults, drop.pair_mask, drop.settings)
     decided = [*tree, *rulings]
     return shown, _without_faults(decided, ("cannot tell", ""), "retrieval") if after_turns else decided, after_turns
+
+
+def _explain_by_turns(after_turns: str | None, faults: Sequence[LayerFault]) -> VerdictSentence | None:
+    """Return verdict and sentence where earlier turns may explain all that dropped; None elsewhere."""
+    if not after_turns or faults:
+        return None
+    return "cannot tell", f"No layer is shown to have broken: {after_turns}."
 
 
 def _find_lost_inputs(drop: PairedDrop) -> list[LayerFault]:
@@ -307,7 +322,7 @@ def _add_segments(paired: PairedRuns, result: Bisection, settings: BisectionSett
         return result
     share = 1.0 if result.verdict == "fault" else SEARCH_SHARE
     alpha = share * settings.alpha
-    searched = [change for change in result.comparison.changes if change.metric != RIGHT_ANSWERS]
+    searched = [change for change in result.comparison.changes if change.metric not in RATED_METRICS]
     results = search_segments(paired, searched, alpha=alpha, seed=settings.seed)
     if not results:
         return result

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.comparison.decision_tree import RIGHT_ANSWERS, describe_change
+from ragfault.comparison.decision_tree import RATED_METRICS, describe_change
 from ragfault.comparison.pairing import (
     NOT_RECORDED,
     Mask,
@@ -119,6 +119,20 @@ def find_mismatches(
     lacking = {field for mismatch in mismatch_items for field in mismatch.left_out}
     mismatch_items += _find_edited_labels(old, new, pairing, renamed, lacking)
     mismatch_items += _find_clipped_texts(runs, contents, pairing)
+    if pairing.other_form.any():
+        # A judge may read the marks as words, but where the chunks are the same nothing moved.
+        text = (
+            "answers differ in Markdown on {share} of pairs, and in nothing else: the form of an answer is not a fault"
+        )
+        mismatch_items.append(
+            LocatedMismatch(
+                kind="texts",
+                text=text,
+                pairs=pairing.other_form,
+                left_out={"answer": pairing.other_form & ~pairing.same_chunks},
+                blocks=False,
+            )
+        )
     return tuple(mismatch_items)
 
 
@@ -171,7 +185,7 @@ def read_fields(metric: str) -> frozenset[str]:
     The relevance of an answer may rest on the chunks: some judges look at both. A metric of gold or of operation
     without a verdict reads ids, places or the number of the chunks, not their texts.
     """
-    if metric == RIGHT_ANSWERS:
+    if metric in RATED_METRICS:
         # what surrounds an answer makes it neither right nor bad
         return frozenset({"answer", "chunks", "reference", "facts", CHUNK_TEXT, EVERYTHING})
     definition = get_definitions().get(metric_name(metric).split(" ", 1)[0])

@@ -25,14 +25,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.comparison.answer_changes import add_right_answers
+from ragfault.comparison.answer_changes import add_bad_answers, add_right_answers
 from ragfault.comparison.attribution.edited_sources import find_replaced_ids
 from ragfault.comparison.comparability import CHUNK_TEXT, read_fields
 from ragfault.comparison.compare import compare_pairs
-from ragfault.comparison.decision_tree import BRANCHES, GOLD_METRICS, RIGHT_ANSWERS, TreeWalk, describe_change
+from ragfault.comparison.decision_tree import (
+    BAD_ANSWERS,
+    BRANCHES,
+    GOLD_METRICS,
+    RIGHT_ANSWERS,
+    TreeWalk,
+    describe_change,
+)
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import Mask
-from ragfault.comparison.records import Comparison, MetricChange, RunDifference
+from ragfault.comparison.records import Comparison, LayerFault, MetricChange, RunDifference
 from ragfault.comparison.settings import BisectionSettings
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.metrics.catalog import compute_score, parse_metric
@@ -281,11 +288,40 @@ def compare_right_answers(
     A margin that is set for a metric of answers is one for right answers as well, if it is wider.
     """
     add_right_answers(paired)
+    return _compare_rated(paired, RIGHT_ANSWERS, settings, pair_mask)
+
+
+def _compare_rated(
+    paired: PairedRuns, name: str, settings: BisectionSettings, pair_mask: Mask | None
+) -> tuple[MetricChange, ...]:
+    """Compare a metric of rated answers apart from the others."""
     margins = settings.margins or {}
-    wide = [margin for name, margin in margins.items() if LAYERS.get(metric_name(name)) == "generation"]
+    wide = [margin for metric, margin in margins.items() if LAYERS.get(metric_name(metric)) == "generation"]
     widest = margins.get(RIGHT_ANSWERS, max([settings.margin, *wide]))
-    bounded = replace(settings, margins={RIGHT_ANSWERS: widest})
-    return compare_pairs(paired, bounded, metrics=[RIGHT_ANSWERS], pair_mask=pair_mask).changes
+    return compare_pairs(paired, replace(settings, margins={name: widest}), metrics=[name], pair_mask=pair_mask).changes
+
+
+def find_harm(
+    paired: PairedRuns, known: Sequence[LayerFault], settings: BisectionSettings, pair_mask: Mask | None = None
+) -> list[LayerFault]:
+    """Return the fault of generation if significantly more answers became bad than right on the same chunks.
+
+    None if a fault of generation is known.
+
+    What retrieval put out is the same there, so that generation did it, whichever metric shows it. The test is
+    McNemar's exact one (sign flips by cluster) and apart from the metrics: only losses are blamed, so that the metrics
+    use half of their share of alpha and this test the other half. A judge that wavers takes right answers for bad ones
+    as often as bad ones for right ones, and an answer that is the same on both sides is rated once.
+    """
+    if any(fault.layer == "generation" for fault in known):
+        return []
+    add_bad_answers(paired)
+    [change] = _compare_rated(paired, BAD_ANSWERS, settings, pair_mask)
+    if change.state != "rose":
+        return []
+    counts = f"{change.rose:,} answers became bad and {change.fell:,} right on the same chunks"
+    branch = next(branch for branch in BRANCHES if branch.layer == "generation")
+    return [replace(branch.build_fault([change], title=counts), became_bad=change.rose)]
 
 
 def suffers(paired: PairedRuns, pair_mask: Mask | None) -> bool:

@@ -35,6 +35,9 @@ TREE_METRICS = (
 
 RIGHT_ANSWERS = "right_answers"
 """The probability that an answer is right, by the answer key, the record, else the judge: the harm of any fault."""
+BAD_ANSWERS = "bad_answers"
+"""Whether an answer is bad, on the pairs with the same chunks: harm that only generation can have done."""
+RATED_METRICS = (RIGHT_ANSWERS, BAD_ANSWERS)
 WORDED_METRICS = ("completeness", "answer_relevance")
 """Metrics that a judge reads off the wording of query and answer. They vary with it where answers are as good, so that
 they name a fault where they fall, and harm is bounded by `RIGHT_ANSWERS` in their place."""

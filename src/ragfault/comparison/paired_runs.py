@@ -21,7 +21,7 @@ from ragfault.comparison.comparability import (
     rests_on_verdicts,
 )
 from ragfault.comparison.paired_causes import CausePair, pair_causes
-from ragfault.comparison.pairing import RunContents, pair_traces, read_chunks, read_contents
+from ragfault.comparison.pairing import RunContents, count_missing_marks, pair_traces, read_chunks, read_contents
 from ragfault.comparison.recording.answer_pairs import mark_places
 from ragfault.comparison.recording.finders import find_recording_mismatches
 from ragfault.comparison.records import PairMismatch
@@ -116,7 +116,7 @@ class PairedRuns:
         )
         lists = read_chunks(baseline), read_chunks(candidate)
         old, new = map(read_contents, self.runs, lists)
-        self.contents: tuple[RunContents, RunContents] = (old, new)
+        self.contents: tuple[RunContents, RunContents] = count_missing_marks((old, new))
         self.pairing = pair_traces(baseline, candidate, self.contents, self.matrices[0].clusters)
         self.renamed_ids = find_renamed_ids(self.runs, *self.contents, self.pairing)
         self.mismatch_list = (
@@ -239,7 +239,14 @@ class PairedRuns:
         for pairs, scores in self._rescored[side]:
             if metric in scores:
                 values = np.where(pairs, scores[metric], values)
+        if side and self._rated_alike(metric).any():
+            values = np.where(self._rated_alike(metric), self._stored_values(metric, 0), values)
         return values
+
+    def _rated_alike(self, metric: str) -> NDArray[np.bool_]:
+        """Return the pairs on which a metric has the baseline's value: nothing but the form of the answer differs."""
+        reads_answer = not read_fields(metric).isdisjoint(("answer", "citations"))
+        return self.pairing.other_form & self.pairing.same_chunks & reads_answer
 
     @cached_property
     def _rescored(self) -> tuple[list[Rescored], list[Rescored]]:
@@ -372,6 +379,8 @@ class PairedRuns:
         for pairs, scores in self._rescored[side]:
             if metric in scores:
                 statuses = np.where(pairs, np.where(known, SCORED, UNDEFINED), statuses)
+        if side and self._rated_alike(metric).any():
+            statuses = np.where(self._rated_alike(metric), self.statuses(metric, 0), statuses)
         return np.where(self.left_out(metric), UNDEFINED, statuses)
 
     def is_scored(self, metric: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.io.field_values import make_content_id
@@ -16,6 +17,7 @@ from ragfault.io.runs.samples import list_query_ids
 from ragfault.labels.correction import Codes
 from ragfault.model.errors import RunError
 from ragfault.model.records import Gold, Trace
+from ragfault.text.markup import strip_markdown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,10 +54,12 @@ class RunContents(Struct, frozen=True, eq=False, kw_only=True):
     queries: RowIndices
     # of the texts of the chunks in their order; an id stands for a chunk without text
     chunks: RowIndices
-    # of the answer, and the ids and quotes it cites
+    # of the answer without Markdown, and the ids and quotes it cites
     answers: RowIndices
     # of the same with the texts of the cited chunks in place of their ids
     answers_by_text: RowIndices
+    # of the answer as it is written, with its Markdown
+    written: RowIndices
     # of the earlier turns; 0: none recorded
     histories: RowIndices
     # 0: none
@@ -80,6 +84,8 @@ class RunContents(Struct, frozen=True, eq=False, kw_only=True):
     has_claims: Mask
     # some citation has a claim, or a quote or a mark that leads to it
     has_quotes: Mask
+    # citations are marks in the answer, such as [1], and not recorded apart from it
+    has_marks: Mask
     gold: list[Gold | None]
     models: list[str | None]
     # the distinct chunks of the run
@@ -123,6 +129,8 @@ class TracePairing(Struct, frozen=True):
     recorded: only where the pipeline failed on both sides are they the same."""
     # pairs with the same recorded answer and the same citations
     same_answers: Mask
+    # those of them whose answers are written with other Markdown
+    other_form: Mask
 
     def __len__(self) -> int:
         return len(self.baseline)
@@ -235,13 +243,39 @@ def read_contents(run: Run, chunk_lists: TraceChunks) -> RunContents:
         if trace.error is not None:
             failed = next((step for step in reversed(trace.steps or ()) if step.error is not None), None)
             failed_steps[(failed.kind or failed.name or "unnamed") if failed else ""] += 1
-    flags = ("answered", "blank", "errors", "has_steps", "has_claims", "has_quotes")
+    flags = ("answered", "blank", "errors", "has_steps", "has_claims", "has_quotes", "has_marks")
     names = (
-        *("queries", "chunks", "answers", "answers_by_text", "histories", "references", "facts", "answerable"),
+        *(
+            "queries",
+            "chunks",
+            "answers",
+            "answers_by_text",
+            "written",
+            "histories",
+            "references",
+            "facts",
+            "answerable",
+        ),
         *("chunk_counts", "citation_counts", "answer_sizes", *flags),
     )
     arrays = {name: np.array(columns[name], dtype=bool if name in flags else np.int64) for name in names}
     return RunContents(**arrays, gold=gold, models=models, keys=keys, trace_keys=trace_keys, failed_steps=failed_steps)
+
+
+def count_missing_marks(contents: tuple[RunContents, RunContents]) -> tuple[RunContents, RunContents]:
+    """Count no citations, in place of citations that are not recorded, where answers are cited by marks in them.
+
+    A run that marks its citations in its answers has no other record of them: an answer without marks cites nothing.
+    """
+    if not any(2 * side.has_marks.sum() > max(1, (side.citation_counts > 0).sum()) for side in contents):
+        return contents
+    old, new = (
+        replace(
+            side, citation_counts=np.where(side.answered, np.maximum(side.citation_counts, 0), side.citation_counts)
+        )
+        for side in contents
+    )
+    return old, new
 
 
 def _identify_chunk(chunk: ChunkRow, known: dict[str, int]) -> ChunkKey:
@@ -252,8 +286,11 @@ def _identify_chunk(chunk: ChunkRow, known: dict[str, int]) -> ChunkKey:
 
 
 def _fingerprint_trace(trace: Trace, keys: list[ChunkKey], count: int) -> dict[str, int]:
-    citations, answer = trace.citations or (), (trace.answer, trace.citations is None)
-    by_id = tuple([(citation.chunk, citation.quote, citation.claim) for citation in citations])
+    citations = trace.citations or ()
+    answer = None if trace.answer is None else strip_markdown(trace.answer), trace.citations is None
+    # the sentence by a mark in the answer is read off the answer, which counts already
+    claims = [item.claim and strip_markdown(item.claim) if item.start is None else None for item in citations]
+    by_id = tuple([(item.chunk, item.quote, claim) for item, claim in zip(citations, claims, strict=True)])
     cited_by_id = cited_by_text = fingerprint((*answer, by_id))
     if citations:
         texts = {key.id: key.text or key.id for key in keys}
@@ -264,6 +301,7 @@ def _fingerprint_trace(trace: Trace, keys: list[ChunkKey], count: int) -> dict[s
         "chunks": fingerprint(tuple([key.text or key.id for key in keys])),
         "answers": cited_by_id,
         "answers_by_text": cited_by_text,
+        "written": fingerprint(trace.answer),
         "histories": fingerprint(tuple([(turn.role, turn.text) for turn in trace.history])) if trace.history else 0,
         "references": _fingerprint_texts(trace.references),
         "facts": _fingerprint_texts(trace.facts or ()),
@@ -278,6 +316,7 @@ def _fingerprint_trace(trace: Trace, keys: list[ChunkKey], count: int) -> dict[s
         "has_claims": all(citation.claim for citation in citations),
         "has_quotes": any(citation.claim or citation.quote for citation in citations)
         or any(mark in (trace.answer or "") for c in citations for mark in (f"[{c.chunk}]", f"({c.chunk})", "[1]")),
+        "has_marks": any(citation.start is not None for citation in citations),
     }
 
 
@@ -317,7 +356,7 @@ def pair_traces(
     chunks_known = (old.chunk_counts[left] != NOT_RECORDED) & (new.chunk_counts[right] != NOT_RECORDED)
     same_answers = old.answers[left] == new.answers[right]
     same_answers |= old.answers_by_text[left] == new.answers_by_text[right]
-    answers_known = old.answered[left] & new.answered[right]
+    same_answers &= (old.answered[left] & new.answered[right]) | failed
     return TracePairing(
         paired_by="id" if how == "id" and not _have_ids_of_queries(sides, (left, right)) else "query",
         baseline=left,
@@ -325,7 +364,8 @@ def pair_traces(
         clusters=clusters[left] if clusters is not None else left if has_attempts else None,
         unpaired=(sides[0].num_rows - len(set(left.tolist())), sides[1].num_rows - len(set(right.tolist()))),
         same_chunks=(old.chunks[left] == new.chunks[right]) & (chunks_known | failed),
-        same_answers=same_answers & (answers_known | failed),
+        same_answers=same_answers,
+        other_form=same_answers & (old.written[left] != new.written[right]),
     )
 
 

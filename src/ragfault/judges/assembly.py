@@ -45,6 +45,7 @@ from ragfault.model.records import (
 )
 from ragfault.model.rules import is_wordless_image
 from ragfault.text.citation_marks import blank_citations
+from ragfault.text.markup import strip_emphasis
 from ragfault.text.normalization import split_content_words
 from ragfault.text.sentences import split_sentences
 
@@ -245,7 +246,7 @@ def _collect_groups(
         groups += [(texts, chunks)] + [(statements, chunks) for statements in _get_statements(trace)]
         groups += [([claim], [chunk]) for _, claim, chunk in citations if chunk and claim]
     if trace.answer is not None:
-        groups.append((trace.facts or (), [Passage("answer", trace.answer)]))
+        groups.append((trace.facts or (), [Passage("answer", strip_emphasis(trace.answer))]))
         groups.append((texts, build_reference_passages(_get_references(trace))))
     return groups
 
@@ -374,6 +375,8 @@ def _measure_share(words: frozenset[str], total: frozenset[str]) -> float:
 
 
 def _judge_facts(facts: Sequence[str], answer: str, query: str, session: ScorerSession) -> tuple[FactVerdict, ...]:
+    # The emphasis of a figure or a name is none of its words.
+    answer = strip_emphasis(answer)
     entailments = session.score_entailment(facts, [Passage("answer", answer)])
     return tuple(
         FactVerdict(

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from ragfault.text.citation_marks import remove_citations
+from ragfault.text.markup import strip_emphasis
 
 Layer = Literal["retrieval", "generation", "crosscut", "operation"]
 """The part of a RAG system that a metric measures."""
@@ -249,8 +250,8 @@ class Trace(FrozenRecord, frozen=True):
 
     @property
     def stated(self) -> str | None:
-        """What the answer states: its text without citations and without a list of sources."""
-        return None if self.answer is None else remove_citations(self.answer)
+        """What the answer states: its text without citations, a list of sources, and the marks of bold and italics."""
+        return None if self.answer is None else strip_emphasis(remove_citations(self.answer))
 
 
 class Evidence(FrozenRecord, frozen=True):

@@ -27,6 +27,42 @@ TABLE_PATTERN = re.compile(
 
 ESCAPE_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}")
 
+EMPHASIS_PATTERN = re.compile(
+    r"(\*{2,3}|~~|`{1,3})(?=\S)([^\n]+?)(?<=\S)\1|(?<![\w*])([*_]{1,3})(?=[^\s*_])([^\n]+?)(?<=[^\s*_])\3(?![\w*])"
+)
+LINE_MARK_PATTERN = re.compile(r"(?m)^[^\S\n]*(?:(?:[-*+•]|#{1,6}|>)[^\S\n]+|(\d{1,2})[.)][^\S\n]+)")
+
+
+def strip_emphasis(text: str) -> str:
+    """Return a text without the marks of Markdown within its lines: bold, italics, code."""
+    if not any(mark in text for mark in "*_`~"):
+        return text
+    return EMPHASIS_PATTERN.sub(lambda match: match[2] or match[4], text)
+
+
+def strip_markdown(text: str) -> str:
+    """Return a text without the marks of Markdown: emphasis, code, headings, quotes and lists, on one line.
+
+    Numbers of a list are marks if they count from 1.
+
+    >>> strip_markdown("## Fees\\n\\n1. A night is **£10**.\\n2. *Children* pay `half`.")
+    'Fees A night is £10. Children pay half.'
+    >>> strip_markdown("- 3 * 4 * 5 and my_own_name\\n7. May")
+    '3 * 4 * 5 and my_own_name 7. May'
+    """
+    expected = 1
+
+    def remove(match: re.Match[str]) -> str:
+        nonlocal expected
+        if match[1] is None:
+            return ""
+        if int(match[1]) != expected:
+            return match[0]
+        expected += 1
+        return ""
+
+    return " ".join(LINE_MARK_PATTERN.sub(remove, strip_emphasis(text)).split())
+
 
 def is_url_encoded(answer: str) -> bool:
     """Return whether an answer is one string of escapes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from ragfault.comparison.comparability import LocatedMismatch
 from ragfault.comparison.pairing import normalize_space
 from ragfault.comparison.recording.answer_pairs import CUT_SHARE, LEAST_PAIRS, AnswerPair, is_beginning, mark_places
 from ragfault.io.runs.run import Run
-from ragfault.text.markup import MARKUP_SHARE
+from ragfault.text.markup import MARKUP_SHARE, strip_markdown
 from ragfault.text.notices import clip_notice
 
 # of the answers that are beginnings of the other side's; some are so by chance
@@ -66,12 +67,12 @@ def _describe_other_words(pairs: Sequence[AnswerPair]) -> str:
 
 
 def find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find answers that are the same but for markup: tags, JSON, reasoning, bullets, emphasis, case, sources, marks.
+    """Find answers that are the same but for markup: tags, JSON, reasoning, case, sources; Markdown alone is none.
 
     Or but for punctuation, of which one side has none. Where there are many, an answer with tags, in JSON, with its
     sources or without punctuation is not compared with one of another form: a judge reads them as words.
     """
-    same = [pair for pair in pairs if pair.answers[0] != pair.answers[1] and pair.is_same]
+    same = [pair for pair in pairs if pair.is_same and operator.ne(*map(strip_markdown, pair.answers))]
     if len(same) < max(LEAST_PAIRS, MARKUP_SHARE * size):
         return []
     bare = [sum(pair.unpunctuated[side] > pair.unpunctuated[1 - side] for pair in same) for side in (0, 1)]
