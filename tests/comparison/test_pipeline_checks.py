@@ -74,7 +74,7 @@ def test_a_few_errors_are_counted_and_not_called_a_fault(baseline: Run, tmp_path
     """Three errors of 120 show no rise, and are said as a count in every verdict."""
     bisection = bisect(baseline, alter(tmp_path / "new", fail, 3), margin=0.3)
     assert not bisection.faults
-    assert "Error on 3 of 120 pairs, on 0 before: no rise is shown." in bisection.sentence
+    assert "Errors: 3 of 120 traces, 0 before (not significant)." in bisection.sentence
 
 
 @pytest.mark.parametrize(("before", "verdict"), [(36, "cannot tell"), (4, "fault")])
@@ -91,15 +91,16 @@ def test_a_log_that_keeps_every_failed_trace_has_no_more_errors(tmp_path: Path, 
     assert gate(runs[1], baseline=runs[0]).result == ("fail" if verdict == "fault" else "cannot tell")
 
 
-def test_a_few_errors_beside_a_fault_are_a_warning_and_not_in_its_sentence(baseline: Run, tmp_path: Path):
-    """The sentence of a fault is about the fault; what is not shown to rise stands in the warnings."""
+def test_a_few_errors_beside_a_fault_are_counted_in_the_tree(baseline: Run, tmp_path: Path):
+    """The sentence of a fault is about the fault, and a rise that is not significant is not a warning either."""
     changes = [fail] * 3 + [blank] * 45
     pairs = [(change(trace), verdicts) for change, (trace, verdicts) in zip(changes, make_verdicts(N, 1), strict=False)]
     new = evaluate_system(tmp_path / "new", [*pairs, *make_verdicts(N, 1)[len(pairs) :]])
     bisection = bisect(baseline, new, margin=0.3)
     assert bisection.faults
-    assert "no rise is shown" not in bisection.sentence
-    assert "error on 3 of 120 pairs, on 0 before: no rise is shown" in bisection.comparison.warnings
+    assert "not significant" not in bisection.sentence
+    assert bisection.comparison.warnings == ()
+    assert "errors: 3 of 120 traces, 0 before (not significant)" in [decision.why for decision in bisection.tree]
 
 
 @pytest.mark.long

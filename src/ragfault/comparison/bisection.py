@@ -75,6 +75,7 @@ from ragfault.comparison.pipeline_checks import (
     add_pipeline_checks,
     decide_checks,
     describe_fault_fact,
+    describe_sampled_rises,
     describe_unshown_rises,
     find_pipeline_faults,
     find_silent_pairs,
@@ -161,7 +162,7 @@ def bisect_pairs(
         pair_mask = ~silent if pair_mask is None else pair_mask & ~silent
         comparison = compare_pairs(side, settings, metrics=names if pair_mask.any() else [], pair_mask=pair_mask)
     differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
-    warnings = (*full.warnings, *describe_unshown_rises(full), *_describe_lost_gold(gone))
+    warnings = (*full.warnings, *describe_sampled_rises(full), *_describe_lost_gold(gone))
     rated = compare_right_answers(side, settings, pair_mask)
     walk, doubts = walk_controlled(
         side, replace(comparison, changes=(*comparison.changes, *checks, *rated)), differences, pair_mask
@@ -359,7 +360,7 @@ def _decide_verdict(
     asides += [] if gaps.alone is None else [gaps.alone]
     same = None if blocked else describe_same_answers(full)
     asides += [] if same is None else [same]
-    asides += [] if faults else describe_unshown_rises(full, ["error"])
+    asides += [] if faults else [*describe_unshown_rises(full, ["error"]), *describe_sampled_rises(full)]
     counts = "".join(f" {text[0].upper()}{text[1:]}." for text in asides)
     if faults and _is_fact(faults[0]):
         also = "; ".join(describe_fault_fact(fault) if _is_fact(fault) else fault.title for fault in faults[1:])

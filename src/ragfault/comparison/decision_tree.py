@@ -38,9 +38,9 @@ RIGHT_ANSWERS = "right_answers"
 BAD_ANSWERS = "bad_answers"
 """Whether an answer is bad, on the pairs with the same chunks: harm that only generation can have done."""
 RATED_METRICS = (RIGHT_ANSWERS, BAD_ANSWERS)
-WORDED_METRICS = ("completeness", "answer_relevance")
-"""Metrics that a judge reads off the wording of query and answer. They vary with it where answers are as good, so that
-they name a fault where they fall, and harm is bounded by `RIGHT_ANSWERS` in their place."""
+WORDED_METRICS = ("completeness", "answer_relevance", "factual_accuracy")
+"""Metrics that a judge reads off the wording of query, key and answer. They vary with it where answers are as good, so
+that they name a fault where they fall, and harm is bounded by `RIGHT_ANSWERS` in their place."""
 LEANING_LEVEL = 0.05
 """Level, uncorrected, at which a fall of a worded metric keeps harm from being ruled out."""
 

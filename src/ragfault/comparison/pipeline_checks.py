@@ -29,6 +29,8 @@ class PipelineCheck(Struct, frozen=True, kw_only=True):
     """A check of one stage of the pipeline."""
 
     metric: str
+    # what it counts
+    name: str
     layer: FaultLayer
     title: str
     # what is so, with a place for the share of traces
@@ -41,6 +43,7 @@ class PipelineCheck(Struct, frozen=True, kw_only=True):
 CHECKS = (
     PipelineCheck(
         metric="error",
+        name="errors",
         layer="pipeline",
         title="the pipeline fails",
         fact="The pipeline fails on {share} of traces (errors, {before} before; p {p})",
@@ -49,6 +52,7 @@ CHECKS = (
     ),
     PipelineCheck(
         metric="empty_retrieval",
+        name="empty retrievals",
         layer="retrieval",
         title="nothing is retrieved",
         fact="Retrieval returns nothing on {share} of traces ({before} before; p {p})",
@@ -61,6 +65,7 @@ CHECKS = (
     ),
     PipelineCheck(
         metric="blank_answer",
+        name="blank answers",
         layer="generation",
         title="the answers are blank",
         fact="Answers are blank on {share} of traces ({before} before; p {p})",
@@ -73,6 +78,7 @@ CHECKS = (
     ),
     PipelineCheck(
         metric="uncited_answer",
+        name="answers without citations",
         layer="generation",
         title="citations are gone",
         fact="Citations are gone: {share} of answers cite nothing ({before} before; p {p})",
@@ -235,29 +241,39 @@ def decide_checks(comparison: Comparison) -> list[BranchDecision]:
                     branch=f"0 {check.metric.replace('_', ' ')}",
                     layer=check.layer,
                     outcome="fault" if shown else "cannot tell" if rises else "ruled out",
-                    why=count_traces(change) + ("" if shown or not rises else ": no rise is shown"),
+                    why=count_traces(change) + ("" if shown or not rises else " (not significant)"),
                 )
             )
     return decisions
 
 
-def describe_unshown_rises(comparison: Comparison, metrics: Sequence[str] = CHECK_METRICS) -> tuple[str, ...]:
-    """Describe the checks that rose without it being shown, as counts."""
-    sampling = (
-        f"{comparison.unpaired[0]:,} traces of the baseline are missing from the candidate, whose log may keep failed "
-        "ones more often: if none of these failed, no rise is shown"
-    )
+def describe_unshown_rises(comparison: Comparison, metrics: Sequence[str]) -> tuple[str, ...]:
+    """Describe the checks among some metrics that rose, but not significantly, as counts."""
     return tuple(
-        f"{count_traces(change)}: {sampling if is_shown_rise(change, comparison.alpha) else 'no rise is shown'}"
+        f"{count_traces(change)} (not significant)"
         for change in comparison.changes
         if change.metric in metrics
         and change.difference is not None
         and change.difference.mean > 0
-        and not _is_proven_rise(change, comparison)
+        and not is_shown_rise(change, comparison.alpha)
+    )
+
+
+def describe_sampled_rises(comparison: Comparison) -> tuple[str, ...]:
+    """Describe the checks that rose significantly, which a log that lost traces of the baseline may explain."""
+    lost = f"{comparison.unpaired[0]:,} traces of the baseline are missing from the candidate"
+    return tuple(
+        f"{count_traces(change)}. {lost}, whose log may keep failed ones more often: if none of these failed, the rise "
+        "is not significant"
+        for change in comparison.changes
+        if change.metric in CHECK_METRICS
+        and is_shown_rise(change, comparison.alpha)
+        and may_be_sampling(change, comparison)
     )
 
 
 def count_traces(change: MetricChange) -> str:
-    """Return on how many pairs a check is true: `error on 3 of 104 pairs, on 1 before`."""
+    """Return how many traces a check is true of: `errors: 3 of 104 traces, 1 before`."""
     after, before = (round((mean or 0.0) * change.n) for mean in (change.candidate, change.baseline))
-    return f"{change.metric} on {after:,} of {change.n:,} pairs, on {before:,} before"
+    name = next(check.name for check in CHECKS if check.metric == change.metric)
+    return f"{name}: {after:,} of {change.n:,} traces, {before:,} before"

@@ -19,9 +19,10 @@ from ragfault.comparison.records import BranchDecision, Comparison, LayerFault, 
 from ragfault.comparison.settings import BisectionSettings
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.model.rules import RELEVANT_LEVELS
+from ragfault.text.number_format import format_count
 
 # branch name of the check of a layer behind another fault
-SECOND_LOOK = "again: {layer}"
+SECOND_LOOK = "{layer}, rechecked"
 LEAST_UNMOVED, UNMOVED_SHARE = 30, 0.2
 """Pairs with the same chunks, and their share, from which a second fault must show there as well."""
 
@@ -47,7 +48,7 @@ def find_second_faults(
     everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     behind: list[LayerFault] = []
     decisions: list[BranchDecision] = []
-    scopes = {"retrieval": "whose retrieval did not get worse", "source data": "with the same texts behind the answer"}
+    scopes = {"retrieval": "with unchanged retrieval", "source data": "with the same texts behind the answer"}
     if first.layer in scopes:
         calm = _find_unaffected(paired, comparison, everything)
         behind, decision = _recheck_generation(paired, comparison, calm, scopes[first.layer], settings, differences)
@@ -106,7 +107,7 @@ def _recheck_generation(
     chosen = [
         c.metric for c in comparison.changes if c.layer != "retrieval" or metric_name(c.metric) == "chunk_attribution"
     ]
-    scope = f"on {int(part.sum()):,} pairs {scope}"
+    scope = f"on the {format_count(int(part.sum()), 'pair')} {scope}"
     if not bool(part.any()) or not chosen:
         return [], _decide("generation", "not measured", scope)
     calm = compare_pairs(paired, settings, metrics=chosen, pair_mask=part)
@@ -122,9 +123,8 @@ def _recheck_generation(
     if faults:
         why = f"{scope}: {'; '.join(describe_change(fault.evidence[0]) for fault in faults)}"
         return faults, _decide("generation", "fault", why)
-    return [], _decide(
-        "generation", "ruled out" if walk.verdict == "no fault" else "cannot tell", f"{scope} no drop is shown"
-    )
+    outcome: Outcome = "ruled out" if walk.verdict == "no fault" else "cannot tell"
+    return [], _decide("generation", outcome, f"no drop {scope}")
 
 
 def _find_unaffected(paired: PairedRuns, comparison: Comparison, everything: PairMask) -> PairMask:

@@ -21,7 +21,7 @@ from ragfault.comparison.pipeline_checks import (
     CHECK_METRICS,
     add_pipeline_checks,
     describe_fault_fact,
-    describe_unshown_rises,
+    describe_sampled_rises,
     find_pipeline_faults,
 )
 from ragfault.comparison.records import MAX_NEEDED, Comparison, LayerFault, MetricChange
@@ -69,9 +69,9 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
     lowers, are decided on the pairs without new refusals where at least half of these are right and groundedness rose,
     else without those that are right, as `bisect` does; so they pass where a worsening is ruled out there.
 
-    Without named metrics right answers are decided as well. Completeness and answer relevance, which move with the
-    wording of answers that are as good, pass where a loss of right answers is ruled out and they do not lean to a fall
-    (p ≤ 0.05, uncorrected).
+    Without named metrics right answers are decided as well. Completeness, answer relevance and factual accuracy, which
+    move with the wording of answers that are as good, pass if a loss of right answers is ruled out and they do not lean
+    to a fall (p ≤ 0.05, uncorrected).
 
     A shown rise of errors, empty retrievals, blank or uncited answers, or of a defect of answers that `bisect` names
     (other units, cut or repeated answers, copies among the chunks), fails whichever metrics are named. Where a rise of
@@ -118,7 +118,7 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
             *(replace(decision, result="cannot tell") for decision in rises if decision.result != "pass"),
             *decided,
         ),
-        warnings=(*comparison.warnings, *describe_unshown_rises(full), *([alone] if alone else [])),
+        warnings=(*comparison.warnings, *describe_sampled_rises(full), *([alone] if alone else [])),
         mismatches=comparison.mismatches,
     )
 
