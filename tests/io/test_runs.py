@@ -18,7 +18,8 @@ from ragfault.diagnosis.causes.storage import tabulate_causes
 from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table, table_to_records
 from ragfault.io.runs.run import MetricInfo, Run
 from ragfault.io.runs.writer import RUN_TABLES, PartialRun, RunPlan, encode_part, write_row_groups
-from ragfault.model.errors import OutputError, RunError
+from ragfault.io.trace_reader import read_traces
+from ragfault.model.errors import InputError, OutputError, RunError
 from ragfault.model.records import Score, Trace, Verdicts
 from sample_traces import draw_judged_traces
 
@@ -101,6 +102,8 @@ def test_an_unfinished_run_resumes(tmp_path: Path):
     (begun.path / "parts" / "0000001.draft").mkdir()
     with pytest.raises(RunError, match="never finished"):
         Run.open(tmp_path / "run")
+    with pytest.raises(InputError, match="never finished"):
+        next(read_traces(tmp_path / "run"))
     resumed = PartialRun.begin(tmp_path / "run", plan(batch=4))
     assert resumed.list_finished_parts() == {0}
     assert resumed.plan.batch == 2

@@ -20,6 +20,7 @@ from typing import IO, Any, Literal, NamedTuple, cast
 
 from ragfault.io.formats.tables import describe_memory_table, is_memory_table
 from ragfault.io.remote_paths import RemotePath, is_remote
+from ragfault.io.runs.unfinished import describe_unfinished_run
 from ragfault.model.errors import InputError
 from ragfault.model.records import Trace
 
@@ -140,7 +141,7 @@ def _expand_local_path(name: str) -> list[str]:
         if names:
             return names
         raise InputError(f"no file matches {name}")
-    raise InputError(f"there is no file {name}")
+    raise InputError(describe_unfinished_run(path) or f"there is no file {name}")
 
 
 def _expand_remote_path(path: RemotePath) -> list[str]:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from ragfault.io.atomic_files import PART_SUFFIX, convert_write_errors
 from ragfault.io.remote_paths import AnyPath, RemotePath, open_for_arrow, parse_path
 from ragfault.io.runs.checksums import compare_checksums, compute_manifest_checksum, verify_table
+from ragfault.io.runs.unfinished import DRAFT_FOLDER, describe_unfinished_run, get_partial_path
 from ragfault.model.errors import MissingExtra, OutputError, RunError
 from ragfault.model.records import GoldMode, Layer, Score, Trace, Usage, Verdicts
 
@@ -32,8 +33,6 @@ RUN_FILES = frozenset({"manifest.json", "traces.parquet", "verdicts.parquet", "c
 """Files of a run; a folder with any other file is never replaced."""
 APP_RESULTS = "apps"
 """Folder of a run in which apps leave their results on it; it goes where the run goes, and is replaced with it."""
-DRAFT_FOLDER = "run"
-"""Name of the folder, in an unfinished run, in which the run is built, or what is done can be read."""
 PARTIAL_FILES = frozenset({"lock", "plan.json", "parts", DRAFT_FOLDER, "old", "input", "bad.jsonl"})
 """Files of an unfinished run; a folder with any other file is never written to."""
 
@@ -48,11 +47,6 @@ def parse_output(out: str | AnyPath) -> AnyPath:
     """Do the same for a place that may be in an object store."""
     out = parse_path(out)
     return out if isinstance(out, RemotePath) else resolve_output(out)
-
-
-def get_partial_path(out: AnyPath) -> AnyPath:
-    """Return the folder in which a run is built."""
-    return out.with_name(out.name + ".partial")
 
 
 def check_free(out: AnyPath, *, force: bool = False) -> None:
@@ -499,11 +493,9 @@ def _describe_other_format(path: AnyPath, manifest: Manifest) -> str:
 
 def _describe_missing_run(path: AnyPath) -> str:
     """Describe what is at a path that holds no run."""
-    partial = path.with_name(path.name + ".partial")
-    if partial.is_dir():
-        draft = partial / DRAFT_FOLDER
-        there = f" Read what is done at {draft}." if (draft / "manifest.json").is_file() else ""
-        return f"{path} was never finished. Run the same evaluate command again to resume it.{there}"
+    unfinished = describe_unfinished_run(path)
+    if unfinished is not None:
+        return unfinished
     if path.is_dir():
         return f"{path} is not a run: it holds no manifest.json."
     manifests = path.parent.glob("*/manifest.json") if isinstance(path, Path) else ()

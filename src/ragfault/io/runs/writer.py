@@ -21,18 +21,17 @@ from ragfault.io.atomic_files import convert_write_errors, write_atomically
 from ragfault.io.remote_paths import AnyPath, RemotePath, read_files
 from ragfault.io.runs.checksums import compute_manifest_checksum
 from ragfault.io.runs.run import (
-    DRAFT_FOLDER,
     Manifest,
     MetricInfo,
     Run,
     check_free,
     clear_partial_run,
-    get_partial_path,
     parse_output,
     publish_run,
     read_lock_token,
     remove_folder,
 )
+from ragfault.io.runs.unfinished import DRAFT_FOLDER, get_partial_path
 from ragfault.model.errors import RunError
 from ragfault.model.records import GoldMode, Trace, Usage, Verdicts
 
