@@ -212,7 +212,7 @@ def test_numbers_that_are_no_json(tmp_path):
     notices = []
     traces = read_traces(mixed(tmp_path / "t.jsonl", line), notice=notices.append)
     trace = next(trace for trace in traces if trace.id == "bad")
-    assert (trace.answer, trace.metadata) == (None, {"a": None, "b": ["Infinity", "-Infinity", 1]})
+    assert (trace.answer, trace.metadata) == ("", {"a": None, "b": ["Infinity", "-Infinity", 1]})
     assert notices[-1] == "NaN is not valid JSON; it is read as null"
     list(read_traces(mixed(tmp_path / "t.jsonl", OPEN + b'"answer": "NaN"}'), notice=notices.append))
     assert notices[-1] != "NaN is not valid JSON; it is read as null"

@@ -98,6 +98,14 @@ def test_round_trip(run, name, tmp_path):
     assert list(read_traces(path)) == run
 
 
+@pytest.mark.parametrize("query", ["[0]", "[a]", '["a", "b"]'])
+def test_a_query_in_brackets_is_a_text(query, tmp_path):
+    """A cell that reads like a list of numbers or texts is the query itself."""
+    run = [Trace(id="1", query=query, answer="At ten.")]
+    write_traces(run, tmp_path / "t.csv")
+    assert list(read_traces(tmp_path / "t.csv")) == run
+
+
 @QUICK
 @given(run=st.lists(traces, max_size=5))
 def test_table(run):

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw
+from msgspec.structs import replace
 
 from ragfault.io.accounts import MAX_JOINED, Read, RecordAccount, UnreadPaths, cut_lists, format_unread
 from ragfault.io.attempts import number_attempts
@@ -62,6 +63,8 @@ STRONG_RANK = 8
 """Names of the query of a lower rank than this are never those of a document."""
 EMPTY_TRACE = Trace(id="", query="")
 """A trace that records nothing: a field with its value is not a column."""
+OWN_COLUMNS = {"gold", "latency", "tokens", "error", "metadata"}
+"""Columns of a table that ragfault wrote, whatever its version."""
 MAX_KNOWN_COLUMNS = 1000
 """Maximum number of column names kept for suggestions."""
 
@@ -309,10 +312,24 @@ class TraceDecoder:
             self._infer([record])
         if self.options.missing_columns:
             self.options.observe_columns(record)
-        keep, labeled = self.options.keep, self.options.labeled
-        return normalize_record(
-            record, self.columns or {}, keep, self.is_table, labeled, self.split_marks or "headings", self.shape
+        keep, labeled, columns = self.options.keep, self.options.labeled, self.columns or {}
+        trace = normalize_record(
+            record, columns, keep, self.is_table, labeled, self.split_marks or "headings", self.shape
         )
+        return self._mark_blank(trace, any(has_path(record, path) for path in columns.get("answer", ())))
+
+    def _mark_blank(self, trace: Trace, has_field: bool) -> Trace:
+        """Give a trace a blank answer if its record has a field for it that says nothing, while others say something.
+
+        A field that is empty in every record records no answers, and a pipeline of which a step failed has none to
+        record. A table with columns for what only ragfault writes was written by it, which escapes a blank answer.
+        """
+        is_own_table = self.is_table and OWN_COLUMNS <= set(self.header) <= set(TRACE_FIELDS)
+        has_failed = trace.error is not None or any(step.error for step in trace.steps or ())
+        is_blank = (
+            trace.answer is None and not has_failed and has_field and "answer" in self.filled and not is_own_table
+        )
+        return replace(trace, answer="") if is_blank else trace
 
     def account_for(self, record: dict[str, Any], traces: Sequence[Trace], is_sample: bool = False) -> None:
         """Enter a record and its traces in the account. Raises `InputError` for content that is not read."""
@@ -428,8 +445,8 @@ class TraceDecoder:
     def _decode_native_line(self, line: bytes) -> Trace | None:
         """Decode a native line by msgspec alone; return None where it needs the slow path."""
         try:
-            check_keys(line)
-            trace = decode_native(line)
+            keys = check_keys(line)
+            trace = self._mark_blank(decode_native(line), keys.answer is not None)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
         is_nested = line.count(b"{") + line.count(b"[") > MAX_METADATA_DEPTH

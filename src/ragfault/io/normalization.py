@@ -47,7 +47,7 @@ from ragfault.io.formats.record_shapes import (
     RecordShape,
     convert_values,
 )
-from ragfault.io.formats.texts import keep_short_values, parse_list_text
+from ragfault.io.formats.texts import keep_short_values, parse_list_text, says_nothing
 from ragfault.io.gold_values import name_gold_texts, normalize_gold
 from ragfault.model.records import Chunk, Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
 from ragfault.model.rules import is_wordless_image, read_image
@@ -254,12 +254,12 @@ def _split_conversation(values: dict[str, Any]) -> None:
         values |= {"query": parts.pop("query"), **{k: v for k, v in parts.items() if values.get(k) is None}}
         if history is not None and query is not None and (other := find_turns(history)) is not None:
             _drop_repeated_turns(values, other)
-    elif (
-        query is not None
-        and not isinstance(query, (int, float))
-        and (text := find_text(parse_list_text(query) if isinstance(query, str) else query, QUESTION_KEYS)) is not None
-    ):
-        values["query"] = text
+    elif query is not None and not isinstance(query, (int, float)):
+        listed = parse_list_text(query) if isinstance(query, str) else query
+        # a text such as "[0]" is a query, and not a list of one
+        is_plain = isinstance(query, str) and isinstance(listed, list) and not any(isinstance(i, dict) for i in listed)
+        if not is_plain and (text := find_text(listed, QUESTION_KEYS)) is not None:
+            values["query"] = text
 
 
 def _split_rendered_prompt(values: dict[str, Any]) -> None:
@@ -295,7 +295,8 @@ def _build_fields(values: dict[str, Any]) -> dict[str, Any]:
         raise InvalidRecord(f"Expected `object`, got `{get_json_type(metadata)}` - at `$.metadata`")
     fields["metadata"] = dict(metadata)
     if not isinstance(fields.get("answer", ""), str):
-        fields["answer"] = find_text(fields["answer"], ANSWER_KEYS) or fields["answer"]
+        is_blank = says_nothing(fields["answer"], ANSWER_KEYS)
+        fields["answer"] = find_text(fields["answer"], ANSWER_KEYS) or ("" if is_blank else fields["answer"])
     parallel = _set_nested_fields(fields, values)
     if parallel:
         fields["chunks"] = _merge_chunk_columns(fields.get("chunks"), parallel)

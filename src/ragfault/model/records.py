@@ -197,6 +197,7 @@ class Trace(FrozenRecord, frozen=True):
     chunks: tuple[Chunk, ...] | None = None
     """Retrieved chunks in the order the generator saw them; empty: none retrieved; None: not recorded."""
     answer: str | None = None
+    """The text that the user got; empty: the system answered nothing; None: not recorded."""
     citations: tuple[Citation, ...] | None = None
     """Absent: the system does not cite; empty: it cites, but did not here."""
     messages: tuple[ConversationTurn, ...] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
+from collections.abc import Collection
 from itertools import accumulate
 from typing import Any
 
@@ -32,6 +33,21 @@ def count_words(text: str) -> int:
     """
     words = len(text.split())
     return max(words, len(text) // 4) if not text.isascii() and words < 4 else words
+
+
+def says_nothing(value: Any, keys: Collection[str]) -> bool:
+    """Tell whether a value has a place for a text, a list or one of these keys, and no text stands there.
+
+    >>> says_nothing({"role": "assistant", "content": None}, ["content"]), says_nothing({"score": 3}, ["content"])
+    (True, False)
+    """
+    value = parse_embedded(value)
+    if isinstance(value, dict):
+        named = [item for key, item in value.items() if key in keys]
+        return bool(named or not value) and all(says_nothing(item, keys) for item in named)
+    if isinstance(value, (list, tuple)):
+        return all(says_nothing(item, keys) for item in value)
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def is_code(text: str) -> bool:

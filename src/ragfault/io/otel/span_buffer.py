@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ragfault.io.accounts import RecordAccount, cut_lists, format_unread
 from ragfault.io.decoder import ReadOptions, parse_record
@@ -321,6 +322,10 @@ class SpanFileReader:
         self.exports, self.traces = RecordAccount(options.unread), RecordAccount(options.unread)
         """What of the first lines no span holds, and what of the spans no trace does."""
         self.sampled_count = 0
+        self.records_answers = False
+        """Whether some trace has had an answer."""
+        self.waiting: list[Trace] = []
+        """Traces before the first with an answer."""
 
     def read_file(self, name: str, payloads: Iterable[tuple[int, Any]]) -> Iterator[Trace]:
         """Yield the traces that are complete while the file is read."""
@@ -341,6 +346,7 @@ class SpanFileReader:
     def read_remaining(self) -> Iterator[Trace]:
         """Yield the remaining traces. Raises `InputError` where no trace had to do with RAG."""
         yield from self._build_traces(self.buffer.flush())
+        yield from (replace(trace, answer=None) for trace in self.waiting)
         lone_count = self.lone_event_count + self.buffer.counts.without_trace
         if lone_count:
             self.options.notify(f"not read, ratings and log records of no trace of these files: {lone_count:,}")
@@ -428,9 +434,22 @@ class SpanFileReader:
                 self.unrelated_count += 1
             elif self.collector.accept(trace, name, line, joined.spans):
                 account_for_spans(self.traces, joined, trace)
-                yield trace
+                yield from self._settle_blank(trace)
+
+    def _settle_blank(self, trace: Trace) -> Iterable[Trace]:
+        """Hold traces back until one has an answer: before, an empty output may be one that is never recorded."""
+        if self.records_answers:
+            return (trace,)
+        self.waiting.append(trace)
+        self.records_answers = bool(trace.answer)
+        if not self.records_answers and len(self.waiting) < MAX_WAITING:
+            return ()
+        waiting, self.waiting = self.waiting, []
+        return waiting if self.records_answers else [replace(item, answer=None) for item in waiting]
 
 
+MAX_WAITING = 1000
+"""Traces without an answer that show that none is recorded."""
 MAX_SAMPLED = 3
 """Lines of an export that are tried for what no span holds."""
 

@@ -12,6 +12,7 @@ import msgspec
 from ragfault.io.field_values import InvalidRecord, make_json_safe, parse_cell
 from ragfault.io.formats.conversations import find_role
 from ragfault.io.formats.paths import parse_embedded
+from ragfault.io.formats.texts import says_nothing
 from ragfault.io.otel.agent_spans import (
     asks_for_tools,
     get_agent_name,
@@ -22,6 +23,7 @@ from ragfault.io.otel.agent_spans import (
 )
 from ragfault.io.otel.guard_events import GUARD_EVENT, MAX_DECISIONS, parse_guard_attributes
 from ragfault.io.otel.recorded_content import (
+    ANSWER_KEYS,
     extract_answer,
     extract_question,
     get_finish_reason,
@@ -39,6 +41,8 @@ from ragfault.io.otel.recorded_content import (
 )
 from ragfault.io.otel.retrieved_chunks import extract_chunks, extract_reply_chunks
 from ragfault.io.otel.semantic_conventions import (
+    COMPLETION_ATTRIBUTES,
+    COMPLETION_PREFIXES,
     CONVERSATION_ATTRIBUTES,
     INPUT_ATTRIBUTES,
     METADATA_ATTRIBUTES,
@@ -208,6 +212,7 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         if not set(step.outer_roles) & set(RETRIEVAL_ROLES) and step.kind in WRITER_KINDS
     ]
     answer = _get_trace_answer(outline, writers)
+    error = describe_error(outline, answer)
     writer = _find_writer(writers, answer)
     planners = [step for step in writers if _choose_kind(step) == "plan"]
     chunks = _select_chunks(stages, writer, planners)
@@ -215,7 +220,7 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         id=outline.root.trace,
         query=query,
         chunks=_get_reply_chunks(outline) if chunks is None else chunks,
-        answer=answer,
+        answer="" if answer is None and error is None and _records_blank(outline, writers) else answer,
         messages=_get_messages(writer),
         reference=extract_answer(get_trace_attribute(outline, REFERENCE_ATTRIBUTES)),
         route=str(get_trace_attribute(outline, ROUTE_ATTRIBUTES) or outline.root.name) or None,
@@ -230,7 +235,7 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         ),
         steps=_build_steps(outline, stages),
         tokens=_drop_empty(sum_tokens([get_tokens(step) for step in outline.select_steps("llm")])),
-        error=describe_error(outline, answer),
+        error=error,
         metadata=_add_request_settings(collect_metadata(outline, events), writer),
     )
 
@@ -302,6 +307,22 @@ def _get_trace_answer(tree: SpanTree, writers: Sequence[SpanStep]) -> str | None
     outer = [step for step in tree.select_steps("chain", "agent") if not step.outer_roles]
     steps = (*sorted(outer, key=_get_end_order, reverse=True), *sorted(writers, key=_get_end_order, reverse=True))
     return next(filter(None, map(get_output, steps)), None)
+
+
+def _records_blank(tree: SpanTree, writers: Sequence[SpanStep]) -> bool:
+    """Tell whether the output of the whole system, or of the last call of a model, was recorded and says nothing."""
+    last = max(writers, key=_get_end_order, default=None)
+    if last is not None and (asks_for_tools(last) or not last.span.complete):
+        return False
+    outer = [step.span for step in tree.select_steps("chain", "agent") if not step.outer_roles]
+    spans = (tree.root, *outer, *(last.records if last is not None else ()))
+    names = (*TRACE_OUTPUT_ATTRIBUTES, *OUTPUT_ATTRIBUTES, *COMPLETION_ATTRIBUTES)
+    return any(
+        says_nothing(value, ANSWER_KEYS)
+        for span in spans
+        for name, value in span.attributes.items()
+        if name in names or (name.startswith(COMPLETION_PREFIXES) and name.endswith("content"))
+    )
 
 
 def _get_step_chunks(step: SpanStep) -> tuple[Chunk, ...] | None:

@@ -168,7 +168,12 @@ def read_langfuse_score(record: dict[str, Any]) -> SpanEvent | None:
 def _map_columns(record: dict[str, Any], names: dict[str, tuple[str, ...]]) -> dict[str, Any]:
     """Attribute → value, of those that are there; texts of JSON that are mere texts lose their quotes."""
     values = {attribute: get_first_attribute(record, columns) for attribute, columns in names.items()}
-    return {attribute: unquote_json(value) for attribute, value in values.items() if value is not None}
+    # an empty output says something: the answer is blank
+    blank = [name for name, columns in names.items() if columns == ("output",) and "output" in record]
+    return {
+        **dict.fromkeys(blank, ""),
+        **{name: unquote_json(item) for name, item in values.items() if item is not None},
+    }
 
 
 def _parse_seconds(value: Any) -> float:
