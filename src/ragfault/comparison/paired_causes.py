@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ragfault.comparison.pairing import Mask, RunContents, TracePairing
 from ragfault.diagnosis.causes.rating import BAD_IF_REFUSED, build_rating
 from ragfault.diagnosis.causes.records import AnswerCause
-from ragfault.diagnosis.causes.storage import rate_trace
+from ragfault.diagnosis.causes.storage import count_endings, rate_trace
 from ragfault.diagnosis.causes.table import CAUSES, POSSIBLE
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.model.causes import CauseName
@@ -72,11 +72,12 @@ def _rate_rows(table: RunTable, rows: NDArray[np.int64], other_gold: Mask, edite
     causes = [table.causes[row] for row in rows.tolist()]
     hidden = group_by(np.flatnonzero(other_gold | edited).tolist(), lambda place: table.ids[rows[place]])
     items, ids = table.labels.items if table.labels else {}, list(hidden)
+    closed = bool(ids) and count_endings(table.run).closed
     for trace, verdicts in zip(table.run.traces(ids), table.run.verdicts(ids), strict=True) if ids else ():
         for place in hidden[trace.id]:
             shown, judged = _hide_key(trace, verdicts, gold=bool(other_gold[place]), rest=bool(edited[place]))
             seen = apply_gold(shown, judged) if table.run.manifest.gold == "apply" else judged
-            causes[place] = rate_trace(shown, seen, items.get(trace.id, {}))
+            causes[place] = rate_trace(shown, seen, items.get(trace.id, {}), closed=closed)
     return causes
 
 

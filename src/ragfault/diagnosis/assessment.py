@@ -8,6 +8,7 @@ from typing import Literal
 from ragfault.diagnosis.causes.rating import describe_non_answer
 from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating
 from ragfault.diagnosis.records import Assessment, Diagnosis
+from ragfault.model.finish_reasons import get_finish_kind
 from ragfault.model.gold_evidence import has_answer_key, list_substitutions
 from ragfault.model.records import GoldVerdicts, Trace, Verdicts
 from ragfault.text.number_format import format_count, format_number, format_percent
@@ -58,7 +59,9 @@ def assess_trace(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, rating:
 def _describe_pipeline(trace: Trace) -> str:
     if trace.error is not None:
         return "the pipeline failed"
-    return f"the answer is {describe_non_answer(trace) or 'empty'}"
+    if get_finish_kind(trace) == "filter" and trace.answer:
+        return "the answer is what the content filter of the provider left"
+    return f"the answer is {describe_non_answer(trace) or ('cut off' if (trace.answer or '').strip() else 'empty')}"
 
 
 def _describe_key(trace: Trace, diagnosis: Diagnosis, rating: AnswerRating) -> str:

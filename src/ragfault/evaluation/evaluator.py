@@ -182,7 +182,7 @@ def evaluate(
                 fetch(lambda: read_unfinished(partial, surveyed.read()), on_notice)
             is_indexed = executor is not None and not surveyed.attempts.has_several
             index = _index_traces(trace_source, survey, file_stamps, settings) if is_indexed else None
-            job = EvaluationJob.create(partial, judge, selected)
+            job = EvaluationJob.create(partial, judge, selected, closed=surveyed.endings.closed)
             run_job(job, surveyed.read(), index, executor, report_progress, on_notice)
         return _report_unused(partial.finish(force=settings.force, usage=get_usage(judge)), settings)
 

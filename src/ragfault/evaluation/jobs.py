@@ -248,9 +248,11 @@ class EvaluationJob(Struct, frozen=True, kw_only=True):
     # the modules that define the metrics; a fresh process must import them
     modules: tuple[str, ...]
     choices: tuple[MetricChoice, ...] = ()
+    # whether the answers of the run end with a stop
+    closed: bool = False
 
     @classmethod
-    def create(cls, partial_run: PartialRun, judge: Judge, metrics: Iterable[Metric]) -> EvaluationJob:
+    def create(cls, partial_run: PartialRun, judge: Judge, metrics: Iterable[Metric], *, closed: bool) -> EvaluationJob:
         """Create the job of scoring by these metrics."""
         metrics = list(metrics)
         return cls(
@@ -260,6 +262,7 @@ class EvaluationJob(Struct, frozen=True, kw_only=True):
             gold=partial_run.plan.gold,
             modules=list_metric_modules(metrics),
             choices=parse_choices(partial_run.plan.metrics_by),
+            closed=closed,
         )
 
 
@@ -419,4 +422,5 @@ def _score_traces(job: EvaluationJob, traces: list[Trace]) -> TableBlobs:
     """Judge and score traces, and encode the tables of their batch."""
     metrics = [parse_metric(text) for text in job.metrics]
     verdicts, scores = score_chosen(job.judge, metrics, traces, job.choices, job.gold)
-    return encode_part(traces, verdicts, tabulate_causes(traces, verdicts, job.gold), scores)
+    causes = tabulate_causes(traces, verdicts, job.gold, closed=job.closed)
+    return encode_part(traces, verdicts, causes, scores)

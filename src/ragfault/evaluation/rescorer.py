@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from ragfault.diagnosis.causes.storage import tabulate_causes
+from ragfault.diagnosis.causes.storage import count_endings, tabulate_causes
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.jobs import import_modules, list_metric_modules
 from ragfault.evaluation.settings import RescoringSettings
@@ -80,7 +80,7 @@ def rescore(run: str | AnyPath | Run, out: str | AnyPath, settings: RescoringSet
             written[copy.name] = compute_checksum(copy)
             expected = run.manifest.checksums.get(copy.name, written[copy.name])
             compare_checksums(run.path / copy.name, written[copy.name], expected)
-        job = RescoreJob(run, tuple(map(str, selected)), gold, list_metric_modules(selected))
+        job = RescoreJob(run, tuple(map(str, selected)), gold, list_metric_modules(selected), count_endings(run).closed)
         _write_parts(job, executor, parts)
         tables = {
             name: write_row_groups(_read_parts(job, parts, name), draft / f"{name}.parquet", ROW_GROUP_SIZES[name])
@@ -133,6 +133,8 @@ class RescoreJob(NamedTuple):
     metrics: tuple[str, ...]
     gold: GoldMode
     modules: tuple[str, ...]
+    closed: bool
+    """Whether the answers end with a stop."""
 
 
 def _list_batches(job: RescoreJob) -> range:
@@ -182,7 +184,7 @@ def _score_batch(job: RescoreJob, number: int) -> TableBlobs:
     tables = [_read_rows(job.run, name, number * BATCH_TRACES, BATCH_TRACES) for name in ("traces", "verdicts")]
     metrics = [parse_metric(text) for text in job.metrics]
     traces, verdicts = list(table_to_traces(tables[0])), list(table_to_records(tables[1], Verdicts))
-    causes = tabulate_causes(traces, verdicts, job.gold)
+    causes = tabulate_causes(traces, verdicts, job.gold, closed=job.closed)
     return encode_tables({"causes": causes, "scores": compute_score_table(metrics, traces, verdicts, job.gold)})
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
+from ragfault.diagnosis.causes.endings import AnswerEndings
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.attempts import AttemptNames
 from ragfault.model.records import Trace
@@ -33,6 +34,7 @@ class SurveyedTraces:
         self._file: Any = None
         self._encoder = msgspec.msgpack.Encoder()
         self.attempts = AttemptNames(numbered)
+        self.endings = AnswerEndings()
 
     def __enter__(self) -> Self:
         import pyarrow as pa
@@ -45,6 +47,7 @@ class SurveyedTraces:
 
     def add(self, trace: Trace) -> None:
         """Write the next trace. Raises OutputError if the disk is full."""
+        self.endings.add(trace.answer)
         content = self._encoder.encode(self.attempts.add(trace))
         with convert_write_errors(self.path):
             self._file.write(len(content).to_bytes(SIZE_BYTES, "big") + content)

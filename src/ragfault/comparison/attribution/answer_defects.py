@@ -7,7 +7,6 @@ names none: the metrics of a judge may not see them.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -21,6 +20,7 @@ from ragfault.comparison.pairing import holds_all_chunks
 from ragfault.comparison.pipeline_checks import is_shown_rise
 from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange
 from ragfault.comparison.stages.answer_evidence import repeats_itself, states_other_unit
+from ragfault.diagnosis.causes.endings import OPEN_END
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Layer, Trace
 
@@ -61,11 +61,6 @@ def _repeats_itself(trace: Trace, other: Trace) -> bool:
     return repeats_itself(trace) and (not _holds_copies(trace, other) or _holds_copies(other, trace))
 
 
-OPEN_END = re.compile(
-    r"(?:^|\s)(?:an?|the|and|or|of|to|with|from|for|by|at|in|into|as|than|because|which|who|whose|if|its|their|his|our"
-    r"|your|my|every|is|are|was|were|has|have|will|can|must|may)(?:…|\.\.\.)?$|[,(]$"
-)
-"""An article, a conjunction or another word that hardly ever ends an answer."""
 DEFECTS = (
     AnswerDefect(
         metric="echoed_chunks",

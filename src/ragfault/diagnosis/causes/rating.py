@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from ragfault.diagnosis.causes.endings import is_cut_off
 from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, OutcomeSource
 from ragfault.diagnosis.records import Diagnosis
 from ragfault.model.finish_reasons import get_finish_kind
@@ -39,19 +40,19 @@ CALL_MARKS = re.compile(
 )
 """The mark before or after a tool call, as models write it: a tag, a special token, or capitals in brackets."""
 CALL_KEYS = ("tool_calls", "function_call", "function", "tool", "tool_use", "arguments")
-MIN_SENTENCE = 8
-"""Words of a text that is a sentence, and not a phrase; chosen, not measured."""
-ENDS = frozenset('.!?…:;)]}"”’»。！？*`|>')
 
 
-def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labeled: bool = False) -> AnswerRating:
+def rate_answer(
+    trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labeled: bool = False, closed: bool = False
+) -> AnswerRating:
     """Rate the answer of a trace: right, bad or unsure, with the probability that it is bad.
 
-    A failed pipeline, a blank and a text that is not an answer are bad. Otherwise the answer key decides if it tells; a
-    refusal is right only if the query has no answer. Otherwise the judge decides, but not on a refusal: whether chunks
-    hold what an answer lacks it tells little better than chance. `labeled` says that people gave the verdicts on the
-    answer. An answer is right up to a probability of 0.4 and bad from 0.6. It is unsure between them, where its claims
-    and the probability disagree, and where nothing was judged.
+    A failed pipeline, a blank, a text that is not an answer and one that is cut off are bad. Otherwise the answer key
+    decides if it tells; a refusal is right only if the query has no answer. Otherwise the judge decides, but not on a
+    refusal: whether chunks hold what an answer lacks it tells little better than chance. `labeled` says that people
+    gave the verdicts on the answer, `closed` that the answers of the run end with a stop. An answer is right up to
+    a probability of 0.4 and bad from 0.6. It is unsure between them, where its claims and the probability disagree, and
+    where nothing was judged.
 
     >>> from ragfault.diagnosis.diagnosis import diagnose_trace
     >>> trace, verdicts = Trace(id="1", query="When?", answer=""), Verdicts(trace="1")
@@ -62,7 +63,7 @@ def rate_answer(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, label
         return build_rating(1.0, "pipeline")
     if trace.answer is None and get_finish_kind(trace) is None:
         return AnswerRating(outcome="unsure", probability=0.5, source="none")
-    if describe_non_answer(trace):
+    if describe_non_answer(trace) or is_cut_off(trace, verdicts, closed=closed):
         return build_rating(BAD_IF_PLAIN, "pipeline")
     by_key = _rate_by_key(trace, verdicts, diagnosis)
     if by_key is not None:
@@ -158,16 +159,3 @@ def _is_call(text: str) -> bool:
         return False
     first = record[0] if isinstance(record, list) and record else record
     return isinstance(first, dict) and any(key in first for key in CALL_KEYS)
-
-
-def is_cut_off(answer: str) -> bool:
-    """Return whether a text of several words ends within a sentence.
-
-    >>> is_cut_off("The ferry leaves at noon and returns in the"), is_cut_off("At noon")
-    (True, False)
-    """
-    text = answer.rstrip()
-    if len(text.split()) < MIN_SENTENCE or text[-1] in ENDS:
-        return False
-    # A list or a table ends without a stop; a sentence that others with a stop come before does not.
-    return not text.splitlines()[-1].lstrip().startswith(("-", "*", "•", "|", "#")) and not text[-1].isdigit()

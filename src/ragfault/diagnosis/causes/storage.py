@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
+from ragfault.diagnosis.causes.endings import AnswerEndings
 from ragfault.diagnosis.causes.records import AnswerCause, AnswerRating
 from ragfault.diagnosis.causes.table import CAUSES, SURE, find_cause
 from ragfault.diagnosis.diagnosis import diagnose_trace
@@ -25,15 +26,18 @@ CAUSE_SUBJECT = ("cause",)
 """Subject of the label that names the cause of an answer."""
 
 
-def rate_trace(trace: Trace, verdicts: Verdicts, items: LabeledItems) -> AnswerCause:
+def rate_trace(trace: Trace, verdicts: Verdicts, items: LabeledItems, *, closed: bool = False) -> AnswerCause:
     """Rate the answer of a trace and name the cause of a bad one; labels of people replace verdicts.
+
+    `closed` says that the answers of the run end with a stop.
 
     >>> trace = Trace(id="1", query="When?", error="time-out")
     >>> rate_trace(trace, Verdicts(trace="1"), {}).cause
     'failed'
     """
     seen = apply_labels(verdicts, items)
-    computed = find_cause(trace, seen, diagnose_trace(trace, seen), labeled=judges_answer(items))
+    diagnosis, labeled = diagnose_trace(trace, seen), judges_answer(items)
+    computed = find_cause(trace, seen, diagnosis, labeled=labeled, closed=closed)
     return correct_cause(computed, items[CAUSE_SUBJECT][0]) if CAUSE_SUBJECT in items else computed
 
 
@@ -72,8 +76,17 @@ def judges_answer(items: LabeledItems) -> bool:
     return any(key[0] in ("claim", "aspect") or key == ("answer", "refused") for key in items)
 
 
-def tabulate_causes(traces: Sequence[Trace], verdicts: Sequence[Verdicts], gold: GoldMode) -> pa.Table:
+def count_endings(run: Run) -> AnswerEndings:
+    """Count how the answers of a run end."""
+    return AnswerEndings(trace.answer for trace in run.traces(fields=["answer"]))
+
+
+def tabulate_causes(
+    traces: Sequence[Trace], verdicts: Sequence[Verdicts], gold: GoldMode, *, closed: bool = False
+) -> pa.Table:
     """Rate the answers of traces by their verdicts and name the causes, as the table that a run stores.
+
+    `closed` says that the answers of the run end with a stop.
 
     >>> tabulate_causes([Trace(id="1", query="When?", answer="")], [Verdicts(trace="1")], "apply")["cause"].to_pylist()
     ['blank']
@@ -84,7 +97,7 @@ def tabulate_causes(traces: Sequence[Trace], verdicts: Sequence[Verdicts], gold:
     for trace, seen in zip(traces, verdicts, strict=True):
         # Gold says nothing of an answer that is not there, and a TREC run holds many chunks to compare it with.
         by_gold = gold == "apply" and trace.answer is not None
-        causes.append(rate_trace(trace, apply_gold(trace, seen) if by_gold else seen, {}))
+        causes.append(rate_trace(trace, apply_gold(trace, seen) if by_gold else seen, {}, closed=closed))
     return records_to_table(causes, make_schema(AnswerCause))
 
 
@@ -97,10 +110,12 @@ def read_causes(
     are found anew.
     """
     if not run.has_table("causes"):
-        yield from (rate_trace(trace, verdicts, items.get(trace.id, {})) for trace, verdicts in run.evidence(ids))
+        closed = count_endings(run).closed
+        for trace, verdicts in run.evidence(ids):
+            yield rate_trace(trace, verdicts, items.get(trace.id, {}), closed=closed)
         return
     stored = list(run.read_records("causes", AnswerCause, ids))
     labeled = [cause.trace for cause in stored if items.get(cause.trace)]
-    pairs = run.evidence(labeled) if labeled else ()
-    anew = {trace.id: rate_trace(trace, verdicts, items[trace.id]) for trace, verdicts in pairs}
+    pairs, closed = run.evidence(labeled) if labeled else (), bool(labeled) and count_endings(run).closed
+    anew = {trace.id: rate_trace(trace, seen, items[trace.id], closed=closed) for trace, seen in pairs}
     yield from (anew.get(cause.trace, cause) for cause in stored)

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from ragfault.diagnosis.causes.contradiction import find_rival_sentence
 from ragfault.diagnosis.causes.costs import find_costs
-from ragfault.diagnosis.causes.rating import describe_non_answer, is_cut_off, rate_answer
+from ragfault.diagnosis.causes.endings import ends_within_sentence, is_cut_off
+from ragfault.diagnosis.causes.rating import describe_non_answer, rate_answer
 from ragfault.diagnosis.causes.records import AnswerCause, Stage
 from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold
 from ragfault.diagnosis.languages import is_foreign
@@ -35,6 +36,8 @@ class Case(Struct, frozen=True):
     """Whether the shown chunks cover the query; None where that is not known."""
     by_gold: bool
     """True if gold says so, False if the judge does."""
+    is_cut: bool
+    """Whether its service, or its end in a run of answers that end with a stop, shows that the answer was cut off."""
 
     def find_problem(self, *kinds: ProblemKind) -> TraceProblem | None:
         """Return the first problem of these kinds."""
@@ -76,8 +79,13 @@ MIN_OVERLAP = 0.5
 PRONOUNS = frozenset({"it", "its", "they", "them", "their", "he", "she", "him", "his", "her", "this", "these", "those"})
 
 
-def find_cause(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labeled: bool = False) -> AnswerCause:
+def find_cause(
+    trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labeled: bool = False, closed: bool = False
+) -> AnswerCause:
     """Rate an answer and name the one cause of a bad one: the first of `CAUSES` that the record shows.
+
+    `labeled` says that people gave the verdicts on the answer, `closed` that the answers of the run end with a
+    stop.
 
     What follows in the pipeline rests on what came before: an answer that is invented because the passage was not
     retrieved has the cause "not retrieved".
@@ -88,13 +96,14 @@ def find_cause(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, *, labele
     >>> found.stage, found.cause, found.quote
     ('pipeline', 'failed', 'time-out in rerank')
     """
-    rating = rate_answer(trace, verdicts, diagnosis, labeled=labeled)
+    rating = rate_answer(trace, verdicts, diagnosis, labeled=labeled, closed=closed)
     costs = find_costs(trace, verdicts, diagnosis, rating)
     result = AnswerCause(trace=trace.id, query=trace.query, rating=rating, costs=costs)
     if rating.outcome != "bad":
         return result
     by_gold = isinstance(verdicts, GoldVerdicts) and verdicts.covered is not None
-    case = Case(trace, verdicts, diagnosis, judge_coverage(trace, verdicts), by_gold)
+    is_cut = is_cut_off(trace, verdicts, closed=closed)
+    case = Case(trace, verdicts, diagnosis, judge_coverage(trace, verdicts), by_gold, is_cut)
     for name, definition in CAUSES.items():
         clue = definition.locate(case)
         if clue is not None:
@@ -133,7 +142,7 @@ def _find_non_answer(case: Case) -> Clue | None:
 
 
 def _find_cut(case: Case) -> Clue | None:
-    """Find an answer that its service cut off; without a recorded reason, one that ends within a sentence.
+    """Find an answer that was cut off; where neither its service nor the run shows it, one that ends within a sentence.
 
     That is a guess, so that a passage that was not found comes first.
     """
@@ -141,7 +150,7 @@ def _find_cut(case: Case) -> Clue | None:
     if get_finish_kind(case.trace) == "limit":
         return Clue(SURE, answer[-80:], "the generator stopped at its token limit")
     guessed = case.trace.finish_reason is None and case.covered is not False and case.trace.answerable is not False
-    if guessed and not _refuses(case) and is_cut_off(answer):
+    if case.is_cut or (guessed and not _refuses(case) and ends_within_sentence(answer)):
         return Clue(LIKELY, answer[-80:], "the answer ends within a sentence")
     return None
 

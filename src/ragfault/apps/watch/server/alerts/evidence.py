@@ -14,6 +14,7 @@ from ragfault.apps.watch.monitoring.windows import DAY_MINUTES
 from ragfault.apps.watch.server.storage.outcome_rows import EPOCH
 from ragfault.apps.watch.server.storage.records import StoredTrace, TraceSelection
 from ragfault.apps.watch.server.storage.store import TraceStore
+from ragfault.diagnosis.causes.endings import AnswerEndings
 from ragfault.diagnosis.causes.storage import rate_trace
 from ragfault.diagnosis.causes.summary import count_causes
 from ragfault.io.runs.run import MetricInfo
@@ -57,7 +58,8 @@ def describe_causes(traces: Sequence[StoredTrace]) -> str:
     ''
     """
     pairs = [(stored.trace, stored.verdicts or Verdicts(trace=stored.trace.id)) for stored in traces]
-    counts = count_causes([rate_trace(trace, verdicts, {}) for trace, verdicts in pairs])
+    closed = AnswerEndings(trace.answer for trace, _ in pairs).closed
+    counts = count_causes([rate_trace(trace, verdicts, {}, closed=closed) for trace, verdicts in pairs])
     # unsure ones count as well, or a few failures among answers of which little is known would be all
     unsure = f" ({counts.unsure:,} unsure)" if counts.unsure else ""
     if not counts.bad:

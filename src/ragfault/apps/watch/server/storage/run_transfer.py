@@ -13,6 +13,7 @@ import msgspec
 
 from ragfault.apps.watch.server.storage.records import AppendResult, StoredTrace, TraceSelection
 from ragfault.apps.watch.server.storage.store import TraceStore
+from ragfault.diagnosis.causes.endings import AnswerEndings
 from ragfault.diagnosis.causes.storage import tabulate_causes
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.evaluation.online.scorer import ScoredTrace
@@ -114,19 +115,21 @@ class _SelectionSurvey(NamedTuple):
     fingerprint: str
     other: int
     """Traces whose scores use gold in the other way."""
+    endings: AnswerEndings
 
 
 def _survey_selection(store: TraceStore, selection: TraceSelection, gold: GoldMode | None) -> _SelectionSurvey:
     """Collect the judge, the metrics and the traces of a selection in a first pass."""
     judges: Counter[str] = Counter()
     names: dict[str, Score] = {}
-    digest, ids = TraceDigest(), IdSet()
+    digest, ids, endings = TraceDigest(), IdSet(), AnswerEndings()
     modes: Counter[GoldMode] = Counter()
     for stored in store.iterate_judged(selection):
         assert stored.verdicts is not None
         judges[stored.verdicts.judge] += 1
         names.update((score.metric, score) for score in stored.scores if score.metric not in names)
         digest.add(stored.trace)
+        endings.add(stored.trace.answer)
         ids.add(stored.trace.id)
         if stored.gold is not None:
             modes[stored.gold] += has_answer_key(stored.trace)
@@ -139,7 +142,8 @@ def _survey_selection(store: TraceStore, selection: TraceSelection, gold: GoldMo
     measures = tuple(known.get(name, MetricInfo(name, score.layer)) for name, score in names.items())
     gold = gold or ("ignore" if set(+modes or modes) == {"ignore"} else "apply")
     other = modes.total() - modes[gold]
-    return _SelectionSurvey(digest.count, ids, next(iter(judges)), measures, gold, digest.fingerprint, other)
+    judge = next(iter(judges))
+    return _SelectionSurvey(digest.count, ids, judge, measures, gold, digest.fingerprint, other, endings)
 
 
 def _compute_anew(stored: StoredTrace, gold: GoldMode) -> tuple[Score, ...]:
@@ -155,9 +159,9 @@ def _write_tables(
     store: TraceStore, selection: TraceSelection, survey: _SelectionSurvey, draft: Path
 ) -> dict[str, WrittenTable]:
     """Write the tables of a run."""
-    written, metrics = {}, [measure.name for measure in survey.measures]
+    written = {}
     for name in RUN_TABLES:
-        tables = _build_tables(name, _iterate_again(store, selection, survey), metrics, survey.gold)
+        tables = _build_tables(name, _iterate_again(store, selection, survey), survey)
         written[name] = write_row_groups(tables, draft / f"{name}.parquet", ROW_GROUP_SIZES[name])
     return written
 
@@ -174,12 +178,11 @@ def _iterate_again(store: TraceStore, selection: TraceSelection, survey: _Select
         raise OutputError("some of these traces were deleted during the export. Export them again.")
 
 
-def _build_tables(
-    name: str, stored_traces: Iterator[StoredTrace], metrics: list[str], gold: GoldMode
-) -> Iterator[pa.Table]:
+def _build_tables(name: str, stored_traces: Iterator[StoredTrace], survey: _SelectionSurvey) -> Iterator[pa.Table]:
     """Iterate over the tables of one file, a bounded number of traces at a time."""
     from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table, traces_to_table
 
+    metrics = [measure.name for measure in survey.measures]
     while part := list(islice(stored_traces, TRACE_BATCH)):
         traces = [stored.trace for stored in part]
         verdicts = [stored.verdicts for stored in part if stored.verdicts is not None]
@@ -188,7 +191,7 @@ def _build_tables(
         elif name == "verdicts":
             yield records_to_table(verdicts, VERDICTS_SCHEMA)
         elif name == "causes":
-            yield tabulate_causes(traces, verdicts, gold)
+            yield tabulate_causes(traces, verdicts, survey.gold, closed=survey.endings.closed)
         else:
             scores = [score for stored in part for score in _complete_scores(stored, metrics)]
             yield records_to_table(scores, SCORE_SCHEMA)
