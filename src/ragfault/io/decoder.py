@@ -10,10 +10,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Raw
 from msgspec.structs import replace
 
 from ragfault.io.accounts import MAX_JOINED, Read, RecordAccount, UnreadPaths, cut_lists, format_unread
@@ -41,9 +40,9 @@ from ragfault.io.formats.paths import get_path, remove_paths
 from ragfault.io.formats.reading_examples import ReadLeaf, list_read_leaves
 from ragfault.io.formats.record_shapes import NATIVE_SHAPE, TRACE_FIELDS
 from ragfault.io.formats.texts import parse_list_text
+from ragfault.io.native_keys import check_keys, decode_native
 from ragfault.io.normalization import (
     JOINED_ID,
-    MAX_AMOUNT,
     MetadataChoice,
     describe_missing_column,
     has_path,
@@ -53,7 +52,7 @@ from ragfault.io.normalization import (
     starts_at_column,
 )
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, InputError
-from ragfault.model.records import Chunk, Citation, ConversationTurn, Gold, Latency, Span, Step, TokenCounts, Trace
+from ragfault.model.records import Chunk, ConversationTurn, Trace
 from ragfault.text.normalization import measure_nesting
 
 NoticeCallback = Callable[[str], object]
@@ -67,41 +66,6 @@ OWN_COLUMNS = {"gold", "latency", "tokens", "error", "metadata"}
 """Columns of a table that ragfault wrote, whatever its version."""
 MAX_KNOWN_COLUMNS = 1000
 """Maximum number of column names kept for suggestions."""
-
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None
-NonNegativeFloat = Annotated[float, Meta(ge=0)] | None
-Count = Annotated[int, Meta(ge=0, lt=MAX_AMOUNT)] | None
-Duration = Annotated[float, Meta(ge=0, lt=MAX_AMOUNT)] | None
-
-
-def _define_key_struct(record: type[msgspec.Struct], **options: Any) -> Any:
-    """Define a struct that allows the keys of a record and no others, and leaves values undecoded."""
-    fields = [(name, options.get(name, Raw), None) for name in record.__struct_fields__]
-    return msgspec.defstruct(f"{record.__name__}Keys", fields, forbid_unknown_fields=True, gc=False)
-
-
-TokenKeys = _define_key_struct(TokenCounts, **dict.fromkeys(TokenCounts.__struct_fields__, Count)) | None
-TurnKeys: Any = tuple[_define_key_struct(ConversationTurn), ...] | None  # type: ignore[misc]
-TraceKeys = _define_key_struct(
-    Trace,
-    attempt=Annotated[int, Meta(ge=0, lt=MAX_AMOUNT)],
-    history=TurnKeys,
-    messages=TurnKeys,
-    chunks=tuple[_define_key_struct(Chunk, start=Int64, end=Int64), ...] | None,  # type: ignore[misc]
-    citations=tuple[_define_key_struct(Citation, start=Int64, end=Int64), ...] | None,  # type: ignore[misc]
-    gold=_define_key_struct(Gold, spans=tuple[_define_key_struct(Span, start=Int64, end=Int64), ...]) | None,  # type: ignore[misc]
-    turn=Count,
-    latency=_define_key_struct(Latency, **dict.fromkeys(Latency.__struct_fields__, Duration)) | None,
-    steps=tuple[  # type: ignore[misc]
-        _define_key_struct(Step, start=NonNegativeFloat, duration=Duration, tokens=TokenKeys), ...
-    ]
-    | None,
-    tokens=TokenKeys,
-)
-"""The keys of a trace, with integers within 64 bits, and times and counts that are neither negative nor absurd."""
-
-check_keys = msgspec.json.Decoder(TraceKeys).decode
-decode_native = msgspec.json.Decoder(Trace).decode
 
 
 class ReadOptions:
