@@ -583,3 +583,27 @@ def test_a_log_of_ones_own_is_taken_for_no_export(tmp_path: Path):
     [trace] = read_traces(write(tmp_path / "own.jsonl", [row]), notice=notices.append)
     assert notices[0].startswith("read as records (id, query, answer, ")
     assert (trace.query, trace.answer, trace.conversation) == (QUERY, ANSWER, "s")
+
+
+@pytest.mark.parametrize("key", ["page_content", "pageContent", "Content", "text"])
+def test_a_passage_is_read_in_any_spelling_of_its_text(key: str, tmp_path: Path):
+    """JavaScript and .NET write the same names in their own case."""
+    search = {"id": "a", "type": "RETRIEVER", "name": "search", "startTime": "2026-01-01T10:00:00Z"}
+    search |= {"endTime": "2026-01-01T10:00:01Z", "input": QUERY, "output": [{key: text} for text in TEXTS]}
+    record = {
+        "id": "t",
+        "timestamp": "2026-01-01T10:00:00Z",
+        "input": QUERY,
+        "output": ANSWER,
+        "observations": [search],
+    }
+    [trace] = read_traces(write(tmp_path / "t.jsonl", [record]))
+    assert [chunk.text for chunk in trace.chunks] == list(TEXTS)
+
+
+def test_contexts_that_a_trace_was_given_are_its_chunks(tmp_path: Path):
+    """A trace without a retriever of its own names them in its input."""
+    record = {"id": "t", "timestamp": "2026-01-01T10:00:00Z", "sessionId": None, "output": ANSWER}
+    record["input"] = {"question": QUERY, "contexts": list(TEXTS)}
+    [trace] = read_traces(write(tmp_path / "t.jsonl", [record]))
+    assert (trace.query, [chunk.text for chunk in trace.chunks]) == (QUERY, list(TEXTS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 from ragfault.io.field_values import (
@@ -13,7 +14,7 @@ from ragfault.io.field_values import (
     make_json_safe,
     parse_cell,
 )
-from ragfault.io.formats.field_names import rank_fields, split_words
+from ragfault.io.formats.field_names import join_words, rank_fields, split_words
 from ragfault.io.formats.passages import classify
 from ragfault.io.formats.paths import list_paths, parse_embedded
 from ragfault.io.otel.recorded_content import collect_numbered
@@ -23,6 +24,7 @@ from ragfault.io.otel.semantic_conventions import (
     INPUT_ATTRIBUTES,
     OUTPUT_ATTRIBUTES,
     RESULT_EVENTS,
+    TRACE_INPUT_ATTRIBUTES,
     TRACE_OUTPUT_ATTRIBUTES,
     get_first_attribute,
 )
@@ -76,6 +78,8 @@ def _retrieved_nothing(span: OtelSpan) -> bool:
 def extract_reply_chunks(span: OtelSpan) -> tuple[Chunk, ...] | None:
     """Extract the contexts of a span that is no retriever: numbered documents, or passages its output names as such.
 
+    Those that its input names count if the output has none.
+
     >>> held = {"output.value": '{"answer": "1040", "contexts": ["Oslo was founded in 1040."]}'}
     >>> [chunk.text for chunk in extract_reply_chunks(OtelSpan(trace="a", id="b", attributes=held))]
     ['Oslo was founded in 1040.']
@@ -83,10 +87,10 @@ def extract_reply_chunks(span: OtelSpan) -> tuple[Chunk, ...] | None:
     passages = _read_numbered_documents(span.attributes, "retriever")
     given = parse_embedded(get_first_attribute(span.attributes, DOCUMENTS_ATTRIBUTES))
     passages = _search_passages(given) if passages is None else passages
-    for name in (*TRACE_OUTPUT_ATTRIBUTES, *OUTPUT_ATTRIBUTES):
-        output = parse_embedded(span.attributes.get(name))
-        if passages is None and isinstance(output, dict):
-            lists = (value for path, value in list_paths(output) if _names_passages(path) and isinstance(value, list))
+    for name in (*TRACE_OUTPUT_ATTRIBUTES, *OUTPUT_ATTRIBUTES, *TRACE_INPUT_ATTRIBUTES, *INPUT_ATTRIBUTES):
+        content = parse_embedded(span.attributes.get(name))
+        if passages is None and isinstance(content, dict):
+            lists = (value for path, value in list_paths(content) if _names_passages(path) and isinstance(value, list))
             passages = next((value for value in lists if classify(value) in ("passages", "texts")), None)
     if passages is None:
         return None
@@ -189,10 +193,15 @@ def _is_passage(part: Any) -> bool:
     return _get_field(part, TEXT_KEYS) is not None or _get_field(part, ID_KEYS) is not None
 
 
+_join_words = lru_cache(maxsize=4096)(join_words)
+
+
 def _get_field(value: dict[str, Any], names: tuple[str, ...]) -> Any:
-    """Return the first of these fields that is a text or a number."""
+    """Return the first of these fields, in any spelling, that is a text or a number."""
     if value.keys().isdisjoint(names):
-        return None
+        value = {_join_words(name): field for name, field in value.items()}
+        # "document_id" names the document, and "document.id" the passage
+        names = tuple(_join_words(name) for name in names if "." not in name)
     for name in names:
         field = value.get(name)
         if isinstance(field, (str, int, float)) and not isinstance(field, bool) and field != "":
