@@ -143,7 +143,7 @@ SITUATIONS = {
     "W6 half and a fault": Situation(
         change=chain_changes(rename_documents(0.5), apply_to_share(0.4, retrieve_other)),
         exit_codes=(1,),
-        phrase="Retrieval broke",
+        phrase="Retrieval ",
         layer="retrieval",
     ),
     "W6 cut anew": Situation(change=replace_chunks, exit_codes=(1, 3), phrase=""),

@@ -224,3 +224,10 @@ def test_answers_that_lost_the_marks_of_their_citations_cite_nothing(tmp_path):
     ]
     gained = bisect(tmp_path / "b", tmp_path / "a")
     assert (gained.verdict, gained.faults) == ("no fault", ())
+
+
+def test_marks_that_name_chunks_nobody_recorded_are_not_gone(tmp_path):
+    """Without chunks a mark cannot be read as a citation: the record differs, and nobody stopped citing."""
+    old = [mark(trace, " [1]") for trace in TRACES]
+    result = bisect_change(tmp_path, old, lambda _, trace: replace(trace, chunks=None))
+    assert (result.verdict, result.faults) == ("cannot tell", ())

@@ -325,16 +325,16 @@ def find_harm(
 
 
 def suffers(paired: PairedRuns, pair_mask: Mask | None) -> bool:
-    """Return whether answers are shown to have become worse where other chunks were retrieved.
+    """Return whether answers are shown to have become bad where other chunks were retrieved.
 
-    So it is if the mean of a metric of answers fell there, with its 95 % interval, on the answers that changed.
+    So it is if right answers fell there, with their 95 % interval, among the answers that changed.
     """
+    add_right_answers(paired)
     mask = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     unchanged = find_unchanged(paired)
     part = mask & ~unchanged["retrieval"] & ~unchanged["generation"]
-    names = [name for name in paired.shared_names() if LAYERS.get(metric_name(name)) == "generation"]
-    moves = (_find_mean(paired.values(name, 1) - paired.values(name, 0), part) for name in names)
-    return any(move is not None and move.high < 0 for move in moves)
+    move = _find_mean(paired.values(RIGHT_ANSWERS, 1) - paired.values(RIGHT_ANSWERS, 0), part)
+    return move is not None and move.high < 0
 
 
 class ControlledWalk(NamedTuple):

@@ -266,12 +266,16 @@ def count_missing_marks(contents: tuple[RunContents, RunContents]) -> tuple[RunC
     """Count no citations, in place of citations that are not recorded, where answers are cited by marks in them.
 
     A run that marks its citations in its answers has no other record of them: an answer without marks cites nothing.
+    Without chunks nobody can tell what a mark names.
     """
     if not any(2 * side.has_marks.sum() > max(1, (side.citation_counts > 0).sum()) for side in contents):
         return contents
     old, new = (
         replace(
-            side, citation_counts=np.where(side.answered, np.maximum(side.citation_counts, 0), side.citation_counts)
+            side,
+            citation_counts=np.where(
+                side.answered & (side.chunk_counts > 0), np.maximum(side.citation_counts, 0), side.citation_counts
+            ),
         )
         for side in contents
     )
