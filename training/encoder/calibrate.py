@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,11 +26,13 @@ from sklearn.preprocessing import StandardScaler
 from ragfault.judges.checks.claims import extract_claims
 from ragfault.judges.checks.refusals import SLOTS, hash_words
 from ragfault.judges.encoder.agreement import select_references
+from ragfault.judges.encoder.judge import count_threads
 from ragfault.judges.encoder.model import HEADS, EncoderModel, encode_pair, load_encoder, load_heads, load_tokenizer
+from ragfault.judges.numeric_threads import use_one_thread
 from ragfault.stats.classification import auroc
 from training.data_files import iterate_rows
 from training.encoder.relevance import fit_relevance
-from training.encoder.rows import Pair, authored_lines, is_authored, is_measured, reply_rows
+from training.encoder.rows import Pair, authored_lines, is_authored, is_measured, is_test_writer, reply_rows
 from training.encoder.stacking import fit_stack
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/encoder/heads.npz"
@@ -41,7 +44,7 @@ REPLY_RIDGE, AGREEMENT_RIDGE = 0.1, 0.01
 AUTHORED_WEIGHT = 2.0
 # At most this share of answers may be called refusals: the mean of authored ones, which were written to look alike, of
 # public ones, and of plain statements.
-ANSWERS_REFUSED = 0.01
+ANSWERS_REFUSED = 0.005
 
 
 class KeyedAnswer(NamedTuple):
@@ -99,7 +102,10 @@ def list_statements(data: Path) -> Iterator[Pair]:
 def read_pairs(model: EncoderModel, pairs: list[Pair]) -> np.ndarray:
     """Return one row of features a pair."""
     tokenizer = load_tokenizer()
-    return np.stack([model.read_features(encode_pair(tokenizer, pair.second, pair.first)) for pair in pairs])
+    with use_one_thread(), ThreadPoolExecutor(count_threads()) as pool:
+        return np.stack(
+            list(pool.map(lambda pair: model.read_features(encode_pair(tokenizer, pair.second, pair.first)), pairs))
+        )
 
 
 def fold_scaling(layer: Pipeline) -> tuple[np.ndarray, np.ndarray]:
@@ -195,14 +201,23 @@ def choose_refusal_threshold(odds_of_answers: list[np.ndarray]) -> float:
 def fit_agreement(model: EncoderModel, data: Path) -> dict[str, np.ndarray]:
     """Fit the agreement head, and print figures of answers that were kept."""
     rows = list(keyed_answers(data))
-    features = np.stack([model.read_agreement(row.query, row.reference, row.answer) for row in rows])
+    with use_one_thread(), ThreadPoolExecutor(count_threads()) as pool:
+        features = np.stack(
+            list(pool.map(lambda row: model.read_agreement(row.query, row.reference, row.answer), rows))
+        )
     labels = np.array([row.same for row in rows])
     measured = np.array([is_measured(row.group) for row in rows])
     authored = np.array([is_authored(row.group) for row in rows])
     layer = make_pipeline(StandardScaler(), LogisticRegression(C=AGREEMENT_RIDGE, max_iter=300))
     layer.fit(features[~measured], labels[~measured])
     predicted = layer.predict_proba(features)[:, 1]
-    for name, chosen in (("authored", measured & authored), ("public", measured & ~authored)):
+    other = np.array([is_test_writer(row.group) for row in rows])
+    parts = {
+        "authored": measured & authored & ~other,
+        "authored, another writer": other,
+        "public": measured & ~authored,
+    }
+    for name, chosen in parts.items():
         accuracy = ((predicted >= 0.5) == labels)[chosen].mean()
         area = auroc(predicted[chosen].tolist(), labels[chosen].tolist())
         print("agreement", name, int(chosen.sum()), f"accuracy {accuracy:.3f} AUROC {area:.3f}", flush=True)

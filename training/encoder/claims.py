@@ -11,6 +11,7 @@ import json
 import random
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +20,8 @@ import numpy as np
 
 from ragfault.judges.checks.claims import extract_claims
 from ragfault.judges.checks.passages import Passage
-from ragfault.judges.embedded.support import TEXT_TYPES
-from ragfault.judges.encoder.judge import EncoderJudge, EncoderSession
+from ragfault.judges.encoder.judge import EncoderJudge, EncoderSession, count_threads
+from ragfault.judges.numeric_threads import use_one_thread
 from training.authored.items import read_items
 from training.data_files import Row, assign_fold, read_rows
 from training.encoder.rows import LETTERS, MEASURED_SHARE, TEST_WRITERS, authored_items, is_measured
@@ -50,7 +51,6 @@ class WeighedAnswer(NamedTuple):
     """An answer with what is known of its claims."""
 
     answer: LabelledAnswer
-    text_type: int
     inputs: np.ndarray
     """The inputs of the stack, a row a claim."""
     is_verbatim: np.ndarray
@@ -138,19 +138,26 @@ def load_embedded_odds() -> dict[str, np.ndarray]:
         }
 
 
-def weigh_answers(answers: Iterator[LabelledAnswer]) -> Iterator[WeighedAnswer]:
-    """Yield the answers that make claims, with the inputs of the stack; a set of the embedded judge needs kept odds."""
+def weigh_answers(answers: Iterator[LabelledAnswer]) -> list[WeighedAnswer]:
+    """Return the answers that make claims, with the inputs of the stack.
+
+    An answer of a set that the embedded judge learned from is left out if it has no unseen odds.
+    """
     judge, unseen_odds = EncoderJudge(threads=1), load_embedded_odds()
     learned = {name.split(" ")[0] for name in unseen_odds}
-    for answer in answers:
+
+    def weigh(answer: LabelledAnswer) -> WeighedAnswer | None:
         session: EncoderSession = judge.open_session(answer.query, answer.history)
         passages = [Passage(str(number), text) for number, text in enumerate(answer.chunks)]
         signs = session.read_signs(answer.claims, passages) if answer.claims else None
         if signs is None:
-            continue
+            return None
         if answer.set in learned:
             odds = unseen_odds.get(f"{answer.set} {answer.id}")
             if odds is None or len(odds) != len(answer.claims):
-                continue
+                return None
             signs = signs._replace(word_odds=odds)
-        yield WeighedAnswer(answer, TEXT_TYPES.index(signs.weighed.text_type), signs.inputs, signs.is_verbatim)
+        return WeighedAnswer(answer, signs.inputs, signs.is_verbatim)
+
+    with use_one_thread(), ThreadPoolExecutor(count_threads()) as pool:
+        return [item for item in pool.map(weigh, answers) if item is not None]

@@ -21,6 +21,7 @@ from training.encoder.rows import (
     Pair,
     answer_sentences,
     authored_items,
+    authored_key_rows,
     is_measured,
     key_rows,
     ragtruth_pairs,
@@ -171,7 +172,7 @@ def texts(row: Row) -> tuple[list[str], str, str]:
 
 def head_figures(reader: Reader, data: Path, read: Callable, head: str, count: int = 1_000) -> dict[str, float]:
     """Return the AUROC of the first class on held-out pairs of a head."""
-    pairs = [pair for pair in read(data) if is_measured(pair.group)]
+    pairs = [pair for pair in read(data) if pair.head == head and is_measured(pair.group)]
     pairs = random.Random(1).sample(pairs, min(count, len(pairs)))
     values = reader.probabilities(pairs, head)[:, 0]
     first = [value for value, pair in zip(values, pairs, strict=True) if pair.label == 0]
@@ -195,6 +196,7 @@ def main() -> None:
     show("contrast", contrast_figures(reader, options.data))
     show("authored", authored_figures(reader))
     show("agreement", head_figures(reader, options.data, key_rows, "agreement"))
+    show("agreement, authored", head_figures(reader, options.data, authored_key_rows, "agreement"))
     show("reply", head_figures(reader, options.data, reply_rows, "reply"))
     show("relevance", head_figures(reader, options.data, relevance_rows, "relevance"))
     show("transfer", transfer_figures(reader, options.data))

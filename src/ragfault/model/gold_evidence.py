@@ -188,8 +188,11 @@ def _confirm_recall(trace: Trace, recall: Sequence[RecallVerdict]) -> tuple[Reca
     )
 
 
-AGREEMENT_UNSURE = (0.4, 0.6)
-"""Between these probabilities it cannot be told whether an answer agrees with its reference."""
+AGREEMENT_UNSURE = (0.25, 0.6)
+"""Between these probabilities it cannot be told whether an answer agrees with its reference.
+
+Most answers of a system are right, so that one is called wrong only if that is likely; chosen on authored answers
+(decision 33)."""
 
 
 def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:

@@ -92,8 +92,9 @@ def settle_groundedness(
 ) -> float:
     """Return the probability that the chunks support an answer, on the side where the verdicts on its claims are.
 
-    One decision, not two: an answer passes exactly if its claims do. It is at most `failing` if a claim is unsupported
-    or contradicted, at least `passing` if none of its claims is, and unchanged without claims.
+    One decision, not two, for those who need a side: an answer passes exactly if its claims do. It is at most
+    `failing` if a claim is unsupported or contradicted, at least `passing` if none of its claims is, and unchanged
+    without claims.
 
     >>> claim = ClaimVerdict(claim="It is free.", start=0, end=11, support="unsupported")
     >>> settle_groundedness(0.7, [claim]) < 0.5, settle_groundedness(0.7, [])

@@ -320,10 +320,13 @@ def judge_truth(
         ]
     terse_answers = [text for text in references if len(split_content_words(text)) <= MAX_TERSE_WORDS]
     if terse_answers:
+        read = [_read_agreement(claim.text, len(claims), terse_answers, session) for claim in claims]
+        if None not in read and len(terse_answers) == len(references):
+            # A bare answer is no statement that could entail a claim: a model reads both as answers.
+            statuses = ["unknown"] * len(claims)
         terse_statuses = [
-            _read_agreement(claim.text, len(claims), terse_answers, session)
-            or _judge_terse(query, claim.text, terse_answers, session)
-            for claim in claims
+            status or _judge_terse(query, claim.text, terse_answers, session)
+            for status, claim in zip(read, claims, strict=True)
         ]
         is_answered = "supported" in terse_statuses
         statuses = [

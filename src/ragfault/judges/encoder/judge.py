@@ -18,12 +18,17 @@ from ragfault.judges.checks.passages import Passage, split_passage
 from ragfault.judges.checks.queries import TASK_QUERY
 from ragfault.judges.embedded.features import FEATURE_COLUMNS
 from ragfault.judges.embedded.judge import FOREIGN_REASON, EmbeddedSession, get_lowest_probability
-from ragfault.judges.embedded.support import TextType, WeighedClaims
 from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.encoder.agreement import restates_figures, select_references, settle_agreement
 from ragfault.judges.encoder.evidence import claim_text, evidence
 from ragfault.judges.encoder.model import HEADS, digest_weights, load_encoder
-from ragfault.judges.encoder.stack import PROBABILITY_DIGITS, build_inputs, load_stack
+from ragfault.judges.encoder.stack import (
+    PROBABILITY_DIGITS,
+    build_inputs,
+    load_stack,
+    predict_groundedness,
+    predict_support,
+)
 from ragfault.judges.lexical.entailment import EntailmentThresholds
 from ragfault.judges.numeric_threads import use_one_thread
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
@@ -32,7 +37,7 @@ from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.records import ClaimSupport, Trace, Verdicts
 from ragfault.text.sentences import split_sentences
 
-VERSION = 6
+VERSION = 7
 VERBATIM_ODDS = -10.0
 """The log-odds that a claim is not supported if it is a sentence of a passage, word for word: nothing is read then."""
 
@@ -44,7 +49,6 @@ MAX_THREADS = 4
 class ClaimSigns(NamedTuple):
     """What the encoder and the words tell of some claims."""
 
-    weighed: WeighedClaims
     logits: Array
     """The encoder's logits of supported, contradicted and not stated, a row a claim."""
     word_odds: Array
@@ -84,7 +88,7 @@ class EncoderSession:
         self._model = load_encoder()
         self.embedded = EmbeddedSession(query, thresholds)
         self._agreements: dict[tuple[str, str], float] = {}
-        self._odds_by_claims: dict[tuple[str, ...], tuple[Array, TextType]] = {}
+        self._odds_by_claims: dict[tuple[str, ...], Array] = {}
 
     def is_refusal(self, answer: str) -> bool:
         """Return whether an answer refuses as a whole and in a sentence: a greeting before a "No" does not refuse."""
@@ -141,9 +145,8 @@ class EncoderSession:
         if signs is None:
             return located
         odds = np.where(signs.is_verbatim, VERBATIM_ODDS, load_stack().predict_odds(signs.inputs))
-        text_type = signs.weighed.text_type
-        self._odds_by_claims.setdefault(tuple(claims), (odds, text_type))
-        support = load_stack().predict_support(odds, text_type).tolist()
+        self._odds_by_claims.setdefault(tuple(claims), odds)
+        support = predict_support(odds).tolist()
         return [self._decide(*parts) for parts in zip(located, support, signs.logits, strict=True)]
 
     def read_signs(
@@ -168,13 +171,13 @@ class EncoderSession:
         ]
         logits = np.zeros((len(claims), len(HEADS["entailment"])))
         logits[is_read] = self._model.read_entailment(pairs)
-        return ClaimSigns(weighed, logits, weighed.odds, overlap, is_verbatim)
+        return ClaimSigns(logits, weighed.odds, overlap, is_verbatim)
 
     def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
-        known = self._odds_by_claims.get(tuple(claims))
-        if known is None or any(entailment.reason == FOREIGN_REASON for entailment in entailments):
+        odds = self._odds_by_claims.get(tuple(claims))
+        if odds is None or any(entailment.reason == FOREIGN_REASON for entailment in entailments):
             return get_lowest_probability(entailments)
-        return load_stack().predict_groundedness(*known)
+        return predict_groundedness(odds)
 
     def measure_similarity(self, left: str, right: str) -> float:
         return self.embedded.measure_similarity(left, right)

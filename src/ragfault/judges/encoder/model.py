@@ -113,9 +113,15 @@ class EncoderModel:
         return 1 / (1 + math.exp(-min(max(odds, -30.0), 30.0)))
 
     def read_agreement(self, query: str, reference: str, answer: str) -> Array:
-        """Return what the agreement head sees: the answer read beside the reference, and what words tell of them."""
-        pair = encode_pair(self._tokenizer, claim_text(answer, query), reference)
-        return np.concatenate([self.read_features(pair), compare_words(query, reference, answer)])
+        """Return what the agreement head sees: answer and reference, each read as a claim next to the other, and words.
+
+        An answer is right if it entails the reference. If only the reference entails it, it may leave something out.
+        """
+        claim = claim_text(answer, query)
+        entailed = self.read_outputs("entailment", claim, f"{query} {reference}")
+        entails = self.read_outputs("entailment", claim_text(reference, query), f"{query} {answer}")
+        pair = encode_pair(self._tokenizer, claim, reference)
+        return np.concatenate([self.read_features(pair), entailed, entails, compare_words(query, reference, answer)])
 
 
 OUTPUT_SIZE = sum(map(len, HEADS.values()))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.judges.embedded.support import TEXT_TYPES, TextType, combine_claims, logistic
+from ragfault.judges.embedded.support import WORST_COUNT, combine_claims, logistic
 from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.encoder.model import load_heads
 
@@ -18,10 +18,6 @@ stated, and the embedded judge's log-odds that it is not supported."""
 INPUTS = (*SIGNS, "overlap", *(f"{name} × overlap" for name in SIGNS), "intercept")
 """What has a weight: the signs, the Jaccard index of the claim and the sentence that is nearest to it, and its products
 with the signs, so that other signs may decide a near copy than a claim in other words."""
-PASSING = 0.5
-"""A claim passes from this probability of support on, and an answer if its claims do."""
-LARGEST_FAILING = 0.4999
-"""The highest probability of an answer of which a claim does not pass."""
 LEAST_RELEVANCE = 1e-3
 """A relevance by words that is nearer to 0 or 1 counts as this one."""
 PROBABILITY_DIGITS = 4
@@ -48,10 +44,6 @@ class SupportStack(NamedTuple):
 
     weights: Array
     """A weight for each input, the intercept last, for the log-odds that a claim is not supported."""
-    claim_lines: Array
-    """Slope and intercept of the calibration of claims of each type of text."""
-    answer_lines: Array
-    """The same for answers: those of which a claim does not pass, and those of which all do, [types × 2 × 2]."""
     relevance: Array
     """Weights of the encoder's and of the embedded judge's log-odds that a passage is relevant, and the intercept."""
 
@@ -61,30 +53,47 @@ class SupportStack(NamedTuple):
         return cls(*(arrays[f"stack.{name}"].astype(float) for name in cls._fields))
 
     def predict_odds(self, inputs: Array) -> Array:
-        """Return the log-odds that each claim is not supported, from rows of `build_inputs`."""
-        odds: Array = inputs @ self.weights[:-1] + self.weights[-1]
-        return odds
-
-    def predict_support(self, odds: Array, text_type: TextType) -> Array:
-        """Return the probability that each claim is supported, from its log-odds."""
-        slope, intercept = self.claim_lines[TEXT_TYPES.index(text_type)]
-        return logistic(-(slope * odds + intercept)).round(PROBABILITY_DIGITS)
-
-    def predict_groundedness(self, odds: Array, text_type: TextType) -> float:
-        """Return the probability that all claims of an answer are supported, from the log-odds of its claims.
-
-        One decision, not two: it is below one half exactly if that of a claim is.
-        """
-        passes = bool(self.predict_support(odds, text_type).min() >= PASSING)
-        slope, intercept = self.answer_lines[TEXT_TYPES.index(text_type), int(passes)]
-        p = round(float(logistic(-(slope * np.array(combine_claims(odds)) + intercept))), PROBABILITY_DIGITS)
-        return max(p, PASSING) if passes else min(p, LARGEST_FAILING)
+        """Return the log-odds that each claim of an answer is not supported, from rows of `build_inputs`."""
+        return share_prior(inputs @ self.weights[:-1] + self.weights[-1])
 
     def predict_relevance(self, read: float, by_words: float) -> float:
         """Return the probability that a passage is relevant, from the encoder's log-odds and a probability by words."""
         p = min(max(by_words, LEAST_RELEVANCE), 1 - LEAST_RELEVANCE)
         odds = self.relevance @ np.array([read, np.log(p / (1 - p)), 1.0])
         return round(float(logistic(odds)), PROBABILITY_DIGITS)
+
+
+def share_prior(odds: Array) -> Array:
+    """Return the log-odds against each claim of an answer, from those against it as the only claim.
+
+    An answer of many claims is not as many times as likely to be bad: its claims share the prior odds of an answer.
+
+    >>> share_prior(np.array([1.0])).tolist(), share_prior(np.array([1.0, 1.0])).round(2).tolist()
+    ([1.0], [0.31, 0.31])
+    """
+    shared: Array = odds - np.log(min(len(odds), WORST_COUNT)) if len(odds) else odds
+    return shared
+
+
+def predict_support(odds: Array) -> Array:
+    """Return the probability that each claim is supported, from its log-odds.
+
+    >>> predict_support(np.array([0.0, -2.0])).tolist()
+    [0.5, 0.8808]
+    """
+    return logistic(-odds).round(PROBABILITY_DIGITS)
+
+
+def predict_groundedness(odds: Array) -> float:
+    """Return the probability that all claims of an answer are supported, from the log-odds of its claims.
+
+    The odds against an answer are the sum of those against its worst claims, so that one calibration serves both and an
+    answer passes only if its claims do. Doubts add up: one with many doubtful claims may fail though each passes.
+
+    >>> predict_groundedness(np.array([-1.0])), predict_groundedness(np.array([-1.0, -0.5, -1.0]))
+    (0.7311, 0.4269)
+    """
+    return round(float(logistic(np.array(-combine_claims(odds)))), PROBABILITY_DIGITS)
 
 
 @cache
