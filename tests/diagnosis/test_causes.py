@@ -205,7 +205,7 @@ def test_a_judge_that_reads_contradictions_is_believed_on_what_it_calls_unsuppor
     assert look(trace, replace(seen, judge="encoder/4 weights=0")).cause == "invented"
 
 
-@pytest.mark.parametrize(("agreement", "outcome"), [(0.97, "right"), (0.62, "right"), (0.38, "bad"), (0.02, "bad")])
+@pytest.mark.parametrize(("agreement", "outcome"), [(0.97, "right"), (0.62, "right"), (0.22, "bad"), (0.02, "bad")])
 def test_an_answer_that_is_read_beside_its_key_is_bad_as_probably_as_it_differs(agreement: float, outcome: str):
     """The rating by the key has the probability of the judge that reads both."""
     trace = replace(TRACE, answer="It opens before six.")

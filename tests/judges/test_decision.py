@@ -316,7 +316,8 @@ def test_a_dry_run_counts_the_questions_that_are_asked(tmp_path: Path, capsys: p
         options = ("--judge", "decision:typed", "--base-url", endpoint.url)
         [kind] = estimate(path, capsys, *options)["kinds"]
         assert not endpoint.requests
-        judge = load(endpoint)
+        # Traces are judged at once: without a cache a question may be asked again after its reply.
+        judge = load(endpoint, cache=str(tmp_path / "replies"))
         judge.observe([GOOD, BAD])
         judge.end()
     assert kind["calls"] == judge.usage.calls == 4  # each chunk once for both traces, and two claims
