@@ -178,10 +178,7 @@ def bisect_pairs(
         faults, tree, after_turns = _attribute_drop(drop, comparison, tree)
     if not blocked:
         explained = _explain_by_turns(after_turns, faults) or explained
-        faults = [*faults, *find_harm(side, faults, settings, pair_mask)]
-        if not faults and explained is None:
-            faults = find_defect_faults(defects, settings.alpha) or _find_lost_inputs(drop)
-            tree = mark_defects(tree, faults)
+        faults, tree = _look_past_tree(drop, faults, tree, defects, is_explained=explained is not None)
     faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
     described = _describe_faults(side, tuple(trace_to_steps(side, broken, every)), every)
     shown = order_by_harm(side, (*described, *_describe_faults(side, faults, pair_mask)), every)
@@ -229,6 +226,22 @@ def _attribute_drop(
     shown, after_turns = withdraw_by_turns(drop.paired, faults, drop.pair_mask, drop.settings)
     decided = [*tree, *rulings]
     return shown, _without_faults(decided, ("cannot tell", ""), "retrieval") if after_turns else decided, after_turns
+
+
+def _look_past_tree(
+    drop: PairedDrop,
+    faults: Sequence[LayerFault],
+    tree: list[BranchDecision],
+    defects: Sequence[MetricChange],
+    *,
+    is_explained: bool,
+) -> tuple[Sequence[LayerFault], list[BranchDecision]]:
+    """Add the harm on the same chunks; if there is no fault and no explanation, defects of answers or lost facts."""
+    harm = find_harm(drop.paired, faults, drop.settings, drop.pair_mask)
+    if faults or harm or is_explained:
+        return [*faults, *harm], tree
+    others = find_defect_faults(defects, drop.settings.alpha) or _find_lost_inputs(drop)
+    return others, mark_defects(tree, others)
 
 
 def _explain_by_turns(after_turns: str | None, faults: Sequence[LayerFault]) -> VerdictSentence | None:
