@@ -10,10 +10,9 @@ from typing import Literal
 import numpy as np
 
 from ragfault.comparison.bisection import bisect_pairs
-from ragfault.comparison.compare import compare_pairs
 from ragfault.comparison.investigation.quotes import quote_examples, quote_problems
 from ragfault.comparison.investigation.records import ClaimOrigins, Hypothesis, HypothesisTest, Investigation
-from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.comparison.paired_runs import pair_runs
 from ragfault.comparison.records import Bisection, BranchDecision, LayerFault, describe_dependence
 from ragfault.comparison.settings import BisectionSettings
 from ragfault.diagnosis.causes.selection import select_causes
@@ -28,10 +27,6 @@ from ragfault.labels.correction import Codes, HumanLabels, Mask
 from ragfault.model.errors import UsageError
 from ragfault.stats.intervals import mean_interval
 
-ANSWER_METRICS = ("factual_accuracy", "groundedness", "completeness", "answer_relevance")
-"""Metrics of the answer, by which a fault is looked for on pairs whose chunks are the same."""
-MIN_PAIRS = 10
-"""Fewer pairs with the same chunks test nothing."""
 MAX_CASES = 5
 NO_JUDGE = "no judge looked at them: only failures of the pipeline are known"
 FAULTY_SHARE = 0.05
@@ -53,9 +48,9 @@ def investigate(
     """Find the root cause of what is wrong with a run, by hypotheses that are tested on what the runs record.
 
     Beside a baseline each stage that bisection suspects is a hypothesis; its confidence is the probability of the
-    stage (calibrated on the fault bench) times 1 − p of the first evidence, halved where a further test contradicts
-    it. Of a run alone each kind of problem is one; the verdict is "fault" where it comes first on most failing traces,
-    and its confidence is the lower end of the 95 % interval of the share of failing traces on which it comes first.
+    stage (calibrated on the fault bench) times 1 − p of the first evidence. Of a run alone each kind of problem is one;
+    the verdict is "fault" where it comes first on most failing traces, and its confidence is the lower end of the 95 %
+    interval of the share of failing traces on which it comes first.
     With `causes` only those fail whose answer is bad for one of them, and human `labels` of a run alone go before its
     verdicts and causes. Quotes are slices of the recorded texts.
 
@@ -70,9 +65,7 @@ def investigate(
     paired = pair_runs(baseline, candidate, anyway=True, sample=sample)
     result = bisect_pairs(paired, BisectionSettings(seed=seed))
     names = [shlex.quote(str(side.path)) for side in paired.runs]
-    hypotheses = [
-        hypothesis for fault in result.faults for hypothesis in _list_suspects(paired, fault, result, names, seed)
-    ]
+    hypotheses = [hypothesis for fault in result.faults for hypothesis in _list_suspects(fault, result, names)]
     hypotheses += [_describe_decision(decision, names) for decision in result.tree if decision.outcome != "fault"]
     fault = result.faults[0] if result.faults else None
     first = hypotheses[0] if fault else None
@@ -96,17 +89,11 @@ def investigate(
     )
 
 
-def _list_suspects(
-    paired: PairedRuns, fault: LayerFault, result: Bisection, names: Sequence[str], seed: int
-) -> list[Hypothesis]:
+def _list_suspects(fault: LayerFault, result: Bisection, names: Sequence[str]) -> list[Hypothesis]:
     """Return a hypothesis for each stage that a fault may lie in, the most credible first."""
     why = next((decision.why for decision in result.tree if decision.branch == fault.branch), fault.title)
-    shared = [HypothesisTest(command=f"ragfault bisect {' '.join(names)}", outcome="supports", reason=why)]
-    further = _test_on_same_chunks(paired, fault, names, seed)
-    shared += [further] if further else []
+    shared = HypothesisTest(command=f"ragfault bisect {' '.join(names)}", outcome="supports", reason=why)
     certainty = 1.0 - (fault.evidence[0].adjusted or 0.0) if fault.evidence else 1.0
-    if further is not None and further.outcome == "contradicts":
-        certainty /= 2
     hypotheses = []
     for suspect in fault.suspects:
         confidence = suspect.probability * certainty
@@ -123,47 +110,14 @@ def _list_suspects(
                 text=f"{suspect.stage}: {fault.title}",
                 outcome=outcome,
                 confidence=confidence,
-                tests=(*shared, seen),
+                tests=(shared, seen),
             )
         )
     return hypotheses or [
         Hypothesis(
-            layer=fault.layer,
-            stage=None,
-            text=fault.title,
-            outcome="supported",
-            confidence=certainty,
-            tests=tuple(shared),
+            layer=fault.layer, stage=None, text=fault.title, outcome="supported", confidence=certainty, tests=(shared,)
         )
     ]
-
-
-def _test_on_same_chunks(
-    paired: PairedRuns, fault: LayerFault, names: Sequence[str], seed: int
-) -> HypothesisTest | None:
-    """Test whether answers fall on pairs with the same chunks: for generation they must, for retrieval they may not."""
-    if fault.layer not in ("retrieval", "generation"):
-        return None
-    pairs = np.arange(len(paired.pairing))
-    same = np.zeros(len(pairs), bool)
-    for place, before, after in paired.iterate_pairs(pairs):
-        same[place] = bool(before.chunks) and [chunk.text for chunk in before.chunks or ()] == [
-            chunk.text for chunk in after.chunks or ()
-        ]
-    metrics = [metric for metric in ANSWER_METRICS if paired.has_metric(metric)]
-    if same.sum() < MIN_PAIRS or not metrics:
-        return None
-    changes = compare_pairs(paired, BisectionSettings(seed=seed), metrics=metrics, pair_mask=same).changes
-    worse = [change for change in changes if change.verdict == "worse"]
-    what = ", ".join(change.metric for change in worse)
-    expected = fault.layer == "generation"
-    size = f"{int(same.sum()):,} pairs with the same chunks"
-    reason = f"on {size} {what} fell as well" if worse else f"on {size} no metric of the answer is shown to fall"
-    return HypothesisTest(
-        command=f"ragfault compare {' '.join(names)}",
-        outcome="cannot tell" if expected and not worse else "supports" if expected == bool(worse) else "contradicts",
-        reason=reason,
-    )
 
 
 def _describe_decision(decision: BranchDecision, names: Sequence[str]) -> Hypothesis:
