@@ -229,7 +229,7 @@ SITUATIONS = {
     "citations without quotes": Situation(
         change=drop_quotes, exit_codes=(3,), phrase="claims and quotes of citations are not recorded in the candidate"
     ),
-    "queries behind a dialogue": Situation(change=add_dialogue, exit_codes=(3,), phrase="within one fixed text on"),
+    "queries behind a dialogue": Situation(change=add_dialogue, exit_codes=(3,), phrase="the queries differ on 100 %"),
     "a confidence in some": Situation(
         change=chain_changes(rephrase, apply_to_share(0.4, add_confidence)), exit_codes=(3,), phrase='("Confidence: '
     ),

@@ -213,19 +213,6 @@ def test_other_texts_under_new_ids_are_other_chunks(baseline: Run, tmp_path: Pat
     assert pair_runs(baseline, alter(tmp_path / "new", other)).renamed_ids is None
 
 
-@pytest.mark.long
-def test_one_text_around_every_query_is_no_other_query(baseline: Run, tmp_path: Path):
-    """A prompt recorded around the queries is said, and faults of what does not read the query are still found."""
-
-    def framed(trace: Trace) -> Trace:
-        return replace(trace, query=f"You are a clerk. Question: {trace.query} Answer briefly")
-
-    bisection = bisect(baseline, alter(tmp_path / "new", framed))
-    assert "within one fixed text on 100 % of pairs" in bisection.sentence
-    assert bisection.verdict == "cannot tell"
-    assert bisect(baseline, alter(tmp_path / "bad", framed, seed=2, truncation=0.4)).verdict == "fault"
-
-
 def test_case_and_final_marks_make_no_other_query(baseline: Run, tmp_path: Path):
     """A query without its question mark is the same query."""
     new = alter(tmp_path / "new", lambda t: replace(t, query=f"{t.query.upper()} ?"))
@@ -322,16 +309,6 @@ def test_an_attempt_that_was_retried_is_no_failure_of_its_query(baseline: Run, t
     bisection = bisect(baseline, evaluate_system(tmp_path / "new", [*failed, *pairs]), margin=0.3)
     assert bisection.verdict == "cannot tell"
     assert f"40 of {N + 40} traces of the candidate (40 of them errors or blank answers)" in bisection.sentence
-
-
-@pytest.mark.long
-def test_what_is_asked_within_a_fixed_text_is_not_read_as_aspects(tmp_path: Path):
-    """Completeness without facts reads the query, and a fixed text around it holds questions of its own."""
-    sides = []
-    for at, text in enumerate(("{}", "user: Hello, may I ask something? assistant: Of course, what is it? user: {}")):
-        traces = [replace(t, query=text.format(t.query), facts=None) for t in load_demo_traces()]
-        sides.append(evaluate(traces, tmp_path / str(at), judge="lexical"))
-    assert bisect(*sides).verdict == "cannot tell"
 
 
 @pytest.fixture(scope="module")

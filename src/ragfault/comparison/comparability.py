@@ -21,7 +21,6 @@ from ragfault.comparison.pairing import (
     TracePairing,
     has_all_texts,
     load_texts,
-    normalize_space,
 )
 from ragfault.comparison.records import Comparison, MetricChange, MismatchKind, PairMismatch, RunDifference
 from ragfault.comparison.renamed_ids import RenamedIds, compare_gold
@@ -101,14 +100,8 @@ def find_mismatches(
     mismatch_items = []
     other = old.queries[left] != new.queries[right]
     if other.any():
-        side_name = _find_framed_side(runs, pairing, other)
         text = "the queries differ on {share} of pairs under the same id: these are not pairs"
-        if side_name:
-            text = f"the queries of the {side_name} are recorded within one fixed text on {{share}} of pairs"
-        # What a judge takes for a part of the query may be a part of the fixed text.
-        factless = (old.facts[left] == 0) | (new.facts[right] == 0)
-        left_out = {"query": other, ASPECTS: other & factless} if side_name else {EVERYTHING: other}
-        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out=left_out))
+        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out={EVERYTHING: other}))
     if renamed is not None and renamed.pairs.any():
         text = (
             f"chunks stand under other ids or places with the same text{'' if renamed.same_texts else ', or nearly,'} "
@@ -134,20 +127,6 @@ def find_mismatches(
             )
         )
     return tuple(mismatch_items)
-
-
-def _find_framed_side(runs: tuple[Run, Run], pairing: TracePairing, other: Mask) -> str | None:
-    """Return the side whose queries are the other side's with one text around each; None for neither."""
-    old, new = (
-        [normalize_space(text).casefold() for text in run.to_arrow("traces", ["query"])["query"].take(rows).to_pylist()]
-        for run, rows in zip(runs, (pairing.baseline[other], pairing.candidate[other]), strict=True)
-    )
-    for name, brief, full in (("candidate", old, new), ("baseline", new, old)):
-        frames = [tuple(long.split(short, 1)) for short, long in zip(brief, full, strict=True)]
-        distinct = set(brief)
-        if all(brief) and len(distinct) >= LEAST_QUERIES and len(set(frames)) == 1 and len(frames[0]) == 2:
-            return name
-    return None
 
 
 def describe_mismatches(
