@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 from numpy.typing import NDArray
 
 from ragfault.io.field_values import make_content_id
@@ -243,22 +243,11 @@ def read_contents(run: Run, chunk_lists: TraceChunks) -> RunContents:
         if trace.error is not None:
             failed = next((step for step in reversed(trace.steps or ()) if step.error is not None), None)
             failed_steps[(failed.kind or failed.name or "unnamed") if failed else ""] += 1
-    flags = ("answered", "blank", "errors", "has_steps", "has_claims", "has_quotes", "has_marks")
-    names = (
-        *(
-            "queries",
-            "chunks",
-            "answers",
-            "answers_by_text",
-            "written",
-            "histories",
-            "references",
-            "facts",
-            "answerable",
-        ),
-        *("chunk_counts", "citation_counts", "answer_sizes", *flags),
-    )
-    arrays = {name: np.array(columns[name], dtype=bool if name in flags else np.int64) for name in names}
+    arrays = {
+        field.name: np.array(columns[field.name], dtype=bool if field.type == Mask else np.int64)
+        for field in fields(RunContents)
+        if field.type in (Mask, RowIndices)
+    }
     return RunContents(**arrays, gold=gold, models=models, keys=keys, trace_keys=trace_keys, failed_steps=failed_steps)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from statistics import fmean
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -83,14 +84,66 @@ def measure_stale_gold(old: Set[str], new: Set[str], gold: Set[str]) -> float | 
     return gone if gone > 1 - SHARED_IDS_LIMIT else None
 
 
+class Quantity(NamedTuple):
+    """Mean of a run that points to a stage where it grew or shrank by a factor."""
+
+    name: str
+    words: str
+    field: str
+    factor: float
+    if_risen: tuple[str, ...]
+    """Suspected stages."""
+    if_fallen: tuple[str, ...]
+
+    def compare(self, old: RunProfile, new: RunProfile) -> Iterator[RunDifference]:
+        """Yield the difference of two runs where there is one."""
+        sides = getattr(old, self.field), getattr(new, self.field)
+        if not all(sides):
+            return
+        before, after = map(fmean, sides)
+        for word, low, high, stages in (
+            ("rose", before, after, self.if_risen),
+            ("fell", after, before, self.if_fallen),
+        ):
+            if high >= self.factor * low and high > 0:
+                text = f"{self.words} {word}: {before:.3g} → {after:.3g}"
+                yield RunDifference(name=self.name, baseline=before, candidate=after, text=text, suspects=stages)
+
+
+DEPTH = Quantity("depth", "chunks per trace", "chunk_counts", 1.25, ("top-k",), ("filter", "top-k"))
+LENGTH = Quantity("length", "characters per chunk", "chunk_lengths", 1.3, ("chunker",), ("chunker",))
+ANSWERS = Quantity("answers", "characters per answer", "answer_lengths", 1.3, ("prompt",), ("max tokens", "prompt"))
+CITATIONS = Quantity(
+    "citations", "citations per answer", "citation_counts", 1.5, ("output schema",), ("output schema",)
+)
+LEAST_RISE = 0.02
+"""Rise of a share of chunks or answers that points to a stage."""
+
+
 def compare_profiles(old: RunProfile, new: RunProfile) -> tuple[RunDifference, ...]:
     """Return every difference of the runs that points to a suspect."""
+    # texts under more than one id are copies
+    copies = [1 - len(set(side.chunks.values())) / len(side.chunks) if side.chunks else 0.0 for side in (old, new)]
+    refusals = [fmean(side.refusals) for side in (old, new) if side.refusals]
     return (
-        tuple(_corpus_differences(old, new)) + tuple(_size_differences(old, new)) + tuple(_answer_differences(old, new))
+        *_compare_corpora(old, new),
+        *DEPTH.compare(old, new),
+        *LENGTH.compare(old, new),
+        *_find_rise("copies", copies, "retrieved texts stand under more than one id", ("index",)),
+        *ANSWERS.compare(old, new),
+        *CITATIONS.compare(old, new),
+        *_find_rise("refusals", refusals, "answers refuse", ("refusal wording", "prompt")),
     )
 
 
-def _corpus_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifference]:
+def _find_rise(name: str, shares: Sequence[float], words: str, suspects: tuple[str, ...]) -> Iterator[RunDifference]:
+    """Yield the difference of a share that is known on both sides and rose."""
+    if len(shares) == 2 and shares[1] > shares[0] + LEAST_RISE:
+        text = f"{format_percent(shares[1])} of the {words}, {format_percent(shares[0])} before"
+        yield RunDifference(name=name, baseline=shares[0], candidate=shares[1], text=text, suspects=suspects)
+
+
+def _compare_corpora(old: RunProfile, new: RunProfile) -> Iterator[RunDifference]:
     both = old.chunks.keys() & new.chunks.keys()
     least = min(len(old.chunks), len(new.chunks))
     if both:
@@ -101,92 +154,13 @@ def _corpus_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDiffere
     if least and len(both) / least < 0.5:
         share = f"only {format_percent(len(both) / least)}" if both else "none"
         recut = "the corpus was re-chunked"
-        cause = recut if any(_length_difference(old, new)) else f"other chunks are retrieved, or {recut}"
-        text = f"{share} of the chunk ids are in both runs: {cause}"
-        yield RunDifference(
-            name="ids", baseline=None, candidate=len(both) / least, text=text, suspects=("chunker", "index")
-        )
-    lost = old.documents - new.documents
-    if old.documents and len(lost) / len(old.documents) > 0.2:
-        text = f"{len(lost)} of {len(old.documents)} documents are never retrieved any more"
-        yield RunDifference(
-            name="documents",
-            baseline=float(len(old.documents)),
-            candidate=float(len(new.documents)),
-            text=text,
-            suspects=("filter", "index"),
-        )
+        cause = recut if any(LENGTH.compare(old, new)) else f"other chunks are retrieved, or {recut}"
+        text, suspects = f"{share} of the chunk ids are in both runs: {cause}", ("chunker", "index")
+        yield RunDifference(name="ids", baseline=None, candidate=len(both) / least, text=text, suspects=suspects)
+    counts, lost = [float(len(side.documents)) for side in (old, new)], len(old.documents - new.documents)
+    if lost > 0.2 * counts[0]:
+        text, suspects = f"{lost} of {len(old.documents)} documents are never retrieved any more", ("filter", "index")
+        yield RunDifference(name="documents", baseline=counts[0], candidate=counts[1], text=text, suspects=suspects)
     if old.models and new.models and old.models != new.models:
         text = f"the model changed: {', '.join(sorted(old.models))} → {', '.join(sorted(new.models))}"
         yield RunDifference(name="model", baseline=None, candidate=None, text=text, suspects=("model",))
-
-
-def _size_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifference]:
-    yield from _ratio_difference(
-        "depth", "chunks per trace", old.chunk_counts, new.chunk_counts, 1.25, ("top-k",), ("filter", "top-k")
-    )
-    yield from _length_difference(old, new)
-    # those under more than one id are copies
-    texts = (profile.chunks for profile in (old, new))
-    copies = [1 - len(set(chunks.values())) / len(chunks) if chunks else 0.0 for chunks in texts]
-    if copies[1] > copies[0] + 0.02:
-        text = (
-            f"{format_percent(copies[1])} of the retrieved texts stand under more than one id, "
-            f"{format_percent(copies[0])} before"
-        )
-        yield RunDifference(name="copies", baseline=copies[0], candidate=copies[1], text=text, suspects=("index",))
-
-
-def _length_difference(old: RunProfile, new: RunProfile) -> Iterator[RunDifference]:
-    yield from _ratio_difference(
-        "length", "characters per chunk", old.chunk_lengths, new.chunk_lengths, 1.3, ("chunker",), ("chunker",)
-    )
-
-
-def _answer_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifference]:
-    yield from _ratio_difference(
-        "answers",
-        "characters per answer",
-        old.answer_lengths,
-        new.answer_lengths,
-        1.3,
-        ("prompt",),
-        ("max tokens", "prompt"),
-    )
-    yield from _ratio_difference(
-        "citations",
-        "citations per answer",
-        old.citation_counts,
-        new.citation_counts,
-        1.5,
-        ("output schema",),
-        ("output schema",),
-    )
-    if old.refusals and new.refusals:
-        before, after = fmean(old.refusals), fmean(new.refusals)
-        if after > before + 0.02:
-            text = f"{format_percent(after)} of the answers refuse, {format_percent(before)} before"
-            yield RunDifference(
-                name="refusals", baseline=before, candidate=after, text=text, suspects=("refusal wording", "prompt")
-            )
-
-
-def _ratio_difference(
-    name: str,
-    quantity: str,
-    old: list[int],
-    new: list[int],
-    factor: float,
-    rise_suspects: tuple[str, ...],
-    fall_suspects: tuple[str, ...],
-) -> Iterator[RunDifference]:
-    """Yield a difference where a mean grew or shrank by at least `factor`."""
-    if not old or not new:
-        return
-    before, after = fmean(old), fmean(new)
-    if after >= factor * before and after > 0:
-        text = f"{quantity} rose: {before:.3g} → {after:.3g}"
-        yield RunDifference(name=name, baseline=before, candidate=after, text=text, suspects=rise_suspects)
-    elif after * factor <= before and before > 0:
-        text = f"{quantity} fell: {before:.3g} → {after:.3g}"
-        yield RunDifference(name=name, baseline=before, candidate=after, text=text, suspects=fall_suspects)
