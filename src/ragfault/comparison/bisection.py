@@ -25,6 +25,7 @@ from ragfault.comparison.attribution.edited_sources import (
 )
 from ragfault.comparison.attribution.example_traces import pick_examples
 from ragfault.comparison.attribution.explanations import PairedDrop, VerdictSentence, explain_drop
+from ragfault.comparison.attribution.pair_scope import PairScope
 from ragfault.comparison.attribution.second_faults import find_second_faults
 from ragfault.comparison.attribution.segment_search import search_segments
 from ragfault.comparison.attribution.step_faults import (
@@ -107,8 +108,8 @@ def bisect(
 
     The metrics of the decision tree are compared on the paired traces and corrected among themselves; the
     branches are walked in order and the first that matches is a fault. Other layers are then checked on the pairs
-    on which it cannot be the cause, so that a second fault is not hidden behind the first; the one with the strongest
-    evidence stands first. Gold ids that no longer describe the candidate's corpus are left out with a
+    on which it cannot be the cause, so that a second fault is not hidden behind the first; the one that made most
+    answers bad stands first. Gold ids that no longer describe the candidate's corpus are left out with a
     warning. The margins and alpha mean what they mean for `compare`.
 
     Every field is searched for the segment that a drop is confined to. Where the pairs as a
@@ -166,7 +167,8 @@ def bisect_pairs(
     )
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
-    drop = PairedDrop(side, walk, names, pair_mask, settings)
+    pairs = np.ones(len(side.pairing), dtype=bool) if pair_mask is None else pair_mask
+    drop = PairedDrop(PairScope(side, pairs, settings, differences), walk, names)
     explained = None if blocked else explain_drop(drop, edits)
     tree = [*decide_checks(full), *decide_step_checks(full), *_without_faults(walk.decisions, explained)]
     faults: Sequence[LayerFault] = walk.faults if explained is None else []
@@ -216,12 +218,11 @@ def _attribute_drop(
     drop: PairedDrop, comparison: Comparison, tree: Sequence[BranchDecision]
 ) -> tuple[list[LayerFault], list[BranchDecision], str | None]:
     """Return the faults behind a drop, what was decided of them, and what earlier turns may explain of retrieval."""
-    first, differences = drop.walk.faults[0], drop.walk.differences
-    placed = place_by_texts(drop.paired, first, drop.pair_mask, drop.settings)
-    tree = move_decision(tree, first, placed)
-    faults, rulings = find_second_faults(drop.paired, comparison, placed, drop.pair_mask, drop.settings, differences)
-    shown, after_turns = withdraw_by_turns(drop.paired, faults, drop.pair_mask, drop.settings)
-    decided = [*tree, *rulings]
+    first = drop.walk.faults[0]
+    placed = place_by_texts(drop.scope, first)
+    faults, rulings = find_second_faults(drop.scope, comparison, placed)
+    shown, after_turns = withdraw_by_turns(drop.scope, faults)
+    decided = [*move_decision(tree, first, placed), *rulings]
     return shown, _without_faults(decided, ("cannot tell", ""), "retrieval") if after_turns else decided, after_turns
 
 
@@ -234,10 +235,10 @@ def _look_past_tree(
     is_explained: bool,
 ) -> tuple[Sequence[LayerFault], list[BranchDecision]]:
     """Add the harm on the same chunks; if there is no fault and no explanation, defects of answers or lost facts."""
-    harm = find_harm(drop.paired, faults, drop.settings, drop.pair_mask)
+    harm = find_harm(drop.scope.paired, faults, drop.scope.settings, drop.scope.pairs)
     if faults or harm or is_explained:
         return [*faults, *harm], tree
-    others = find_defect_faults(defects, drop.settings.alpha) or _find_lost_inputs(drop)
+    others = find_defect_faults(defects, drop.scope.settings.alpha) or _find_lost_inputs(drop)
     return others, mark_defects(tree, others)
 
 
@@ -252,7 +253,7 @@ def _find_lost_inputs(drop: PairedDrop) -> list[LayerFault]:
     """Return the fault of sources that lost facts, where the tree alone names no layer and recall of facts dropped."""
     if not drop.walk.dropped("context_recall"):
         return []
-    fault = find_lost_facts(drop.paired, drop.every, drop.walk.differences, drop.settings)
+    fault = find_lost_facts(drop.scope)
     return [] if fault is None else [fault]
 
 

@@ -6,14 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ragfault.comparison.attribution.edited_sources import find_drops
+from ragfault.comparison.attribution.pair_scope import PairScope
 from ragfault.comparison.decision_tree import describe_change
 from ragfault.comparison.paired_runs import PairedRuns
-from ragfault.comparison.pairing import normalize_space
+from ragfault.comparison.pairing import Mask, normalize_space
 from ragfault.comparison.records import LayerFault
-from ragfault.comparison.settings import BisectionSettings
 from ragfault.diagnosis.steps.differences import have_same_words
 from ragfault.model.records import Trace
 
@@ -22,24 +20,18 @@ LEAST_SAME, SAME_SHARE = 30, 0.5
 
 SPEAKERS = ("user", "assistant")
 
-Mask = NDArray[np.bool_]
 
-
-def withdraw_by_turns(
-    paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: Mask | None, settings: BisectionSettings
-) -> tuple[list[LayerFault], str | None]:
+def withdraw_by_turns(scope: PairScope, faults: Sequence[LayerFault]) -> tuple[list[LayerFault], str | None]:
     """Return the faults without one of retrieval that only other earlier turns show, and why in words.
 
     A search for a follow-up depends on the answers before it. Where these differ, the layer that wrote them may be at
     fault: what counts are the pairs whose earlier turns are the same in both runs.
     """
-    fault = next((fault for fault in faults if fault.layer == "retrieval"), None)
-    every = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
-    other = find_other_turns(paired) & every if fault is not None else ~every
-    if fault is None or not other.any():
+    paired, fault = scope.paired, next((fault for fault in faults if fault.layer == "retrieval"), None)
+    if fault is None or not (other := find_other_turns(paired) & scope.pairs).any():
         return list(faults), None
-    same, metrics = every & ~other, [change.metric for change in fault.evidence]
-    if any(find_drops(paired, metrics, same, settings)):
+    same, metrics = scope.pairs & ~other, [change.metric for change in fault.evidence]
+    if any(scope.find_drops(metrics, same)):
         return list(faults), None
     moved = paired.values(metrics[0], 1) - paired.values(metrics[0], 0)
     means = [float(moved[part & np.isfinite(moved)].mean()) if part.any() else 0.0 for part in (same, other)]

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
-from ragfault.comparison.compare import compare_pairs
+from ragfault.comparison.attribution.pair_scope import PairScope
 from ragfault.comparison.decision_tree import BRANCHES, EQUAL_DEPTH
 from ragfault.comparison.paired_runs import PairedRuns
-from ragfault.comparison.pairing import load_texts
+from ragfault.comparison.pairing import Mask, load_texts
 from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
-from ragfault.comparison.settings import BisectionSettings
 from ragfault.comparison.stages.paired_traces import LEAST_SHARE, read_pairs
 from ragfault.comparison.stages.text_evidence import DAMAGES, collect_words, describe_text_change, share_common_words
 from ragfault.diagnosis.score_matrix import metric_name
@@ -30,10 +28,8 @@ GENERATION_BRANCH = next(branch for branch in BRANCHES if branch.name == "2 gene
 LEAST_COMMON = 0.5
 FIGURE = re.compile(r"\d+")
 
-PairMask = NDArray[np.bool_]
 
-
-def find_edited_pairs(paired: PairedRuns) -> PairMask:
+def find_edited_pairs(paired: PairedRuns) -> Mask:
     """Return the pairs on which the candidate retrieved every chunk id of the baseline, some with an edited text.
 
     An id that stands for several texts in one run names a place in a list and no passage. A text that keeps less than
@@ -63,7 +59,7 @@ def find_replaced_ids(paired: PairedRuns) -> set[str]:
     return {name for name in differing if name not in texts or _is_edited(*texts[name]) is False}
 
 
-def find_damaged_pairs(paired: PairedRuns) -> PairMask:
+def find_damaged_pairs(paired: PairedRuns) -> Mask:
     """Return the pairs on which a chunk that the baseline's answer draws on is retrieved again with a damaged text."""
     texts = _read_passages(paired)
     known = collect_words(before for before, _ in texts.values())
@@ -101,36 +97,29 @@ def _is_edited(before: str, after: str) -> bool | None:
     return share_common_words(before, after) >= LEAST_COMMON
 
 
-def place_by_texts(
-    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask | None, settings: BisectionSettings
-) -> LayerFault:
+def place_by_texts(scope: PairScope, fault: LayerFault) -> LayerFault:
     """Assign a fault to the layer that the texts of the chunks speak for; return it as it is where they do not."""
-    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     if fault.layer == "source data":
-        return _place_contradictions(paired, fault, everything, settings)
+        return _place_contradictions(scope, fault)
     if fault.layer == "generation" and fault.branch[0] in "46":
-        damaged = _place_damages(paired, fault, everything, settings)
+        damaged = _place_damages(scope, fault)
         if damaged is not fault:
             return damaged
     if metric_name(fault.evidence[0].metric) in ("completeness", "context_recall", EQUAL_DEPTH):
-        return _place_lost_facts(paired, fault, everything, settings)
+        return _place_lost_facts(scope, fault)
     return fault
 
 
-def _place_contradictions(
-    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, settings: BisectionSettings
-) -> LayerFault:
+def _place_contradictions(scope: PairScope, fault: LayerFault) -> LayerFault:
     """Assign a fault to generation where answers contradict the key from the same chunks, or with unsupported claims.
 
     The sources are not the cause on pairs whose chunks did not change, nor of claims that the chunks do not support.
     """
     metric, cause = fault.evidence[0].metric, "from the same chunks"
-    [change] = find_drops(paired, [metric], paired.pairing.same_chunks & pair_mask, settings)
+    [change] = scope.find_drops([metric], scope.paired.pairing.same_chunks)
     if change is None:
-        unsupported, cause = _find_false_claims(paired), "with claims that their chunks do not support"
-        parts = [unsupported & pair_mask, pair_mask & ~unsupported]
-        [there], [elsewhere] = (find_drops(paired, [metric], part, settings) for part in parts)
-        if there is None or elsewhere is not None:
+        cause = "with claims that their chunks do not support"
+        if scope.find_drop_within(metric, _find_false_claims(scope.paired)) is None:
             return fault
     return replace(
         fault,
@@ -143,9 +132,9 @@ def _place_contradictions(
     )
 
 
-def _find_false_claims(paired: PairedRuns) -> PairMask:
+def _find_false_claims(paired: PairedRuns) -> Mask:
     """Return the pairs on which either answer contradicts the key with a claim that its chunks do not support."""
-    sides: list[PairMask] = []
+    sides: list[Mask] = []
     for run, rows in zip(paired.runs, (paired.pairing.baseline, paired.pairing.candidate), strict=True):
         states = []
         for verdicts in run.verdicts():
@@ -156,17 +145,13 @@ def _find_false_claims(paired: PairedRuns) -> PairMask:
     return sides[0] | sides[1]
 
 
-def _place_damages(
-    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, settings: BisectionSettings
-) -> LayerFault:
+def _place_damages(scope: PairScope, fault: LayerFault) -> LayerFault:
     """Assign a fault to the source data where answers got worse on damaged texts, and are not shown to have elsewhere.
 
     Words in another order or damaged characters leave every metric of retrieval as it was, and an answer repeats them.
     """
-    damaged = find_damaged_pairs(paired) & pair_mask
-    metric = fault.evidence[0].metric
-    [change] = find_drops(paired, [metric], damaged, settings)
-    if change is None or find_drops(paired, [metric], pair_mask & ~damaged, settings) != [None]:
+    change = scope.find_drop_within(fault.evidence[0].metric, find_damaged_pairs(scope.paired))
+    if change is None:
         return fault
     return replace(
         fault,
@@ -179,44 +164,35 @@ def _place_damages(
     )
 
 
-def _place_lost_facts(
-    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, settings: BisectionSettings
-) -> LayerFault:
+def _place_lost_facts(scope: PairScope, fault: LayerFault) -> LayerFault:
     """Assign a fault to the source data where the facts of the key left the texts under the same chunk ids.
 
     Facts and the metric of the fault must both be lost where texts changed, and the metric must not be shown to have
     dropped elsewhere; that of an answer not where its chunks hold as many facts as before, whichever chunks they are:
     an answer is cut short also where its chunks lost nothing.
     """
-    metric, facts = fault.evidence[0].metric, _name_facts(paired)
-    edited = find_edited_pairs(paired) & pair_mask
-    if facts is None or not edited.any():
+    metric, facts, edited = fault.evidence[0].metric, _name_facts(scope.paired), find_edited_pairs(scope.paired)
+    if facts is None:
         return fault
     names = [metric, facts] if metric_name(metric) == "completeness" else [facts, metric]
-    dropped = find_drops(paired, list(dict.fromkeys(names)), edited, settings)
-    if None in dropped:
-        return fault
+    dropped = scope.find_drops(list(dict.fromkeys(names)), edited)
     affected = edited
     if metric_name(metric) == "completeness":
-        affected = paired.values(facts, 1) < paired.values(facts, 0)
-    if find_drops(paired, [metric], pair_mask & ~affected, settings) != [None]:
+        affected = scope.paired.values(facts, 1) < scope.paired.values(facts, 0)
+    if None in dropped or scope.find_drops([metric], ~affected) != [None]:
         return fault
     return _blame_lost_facts([change for change in dropped if change is not None], fault.differences)
 
 
-def find_lost_facts(
-    paired: PairedRuns, pair_mask: PairMask, differences: Sequence[RunDifference], settings: BisectionSettings
-) -> LayerFault | None:
+def find_lost_facts(scope: PairScope) -> LayerFault | None:
     """Return the fault of sources whose texts lost facts of the key under the same chunk ids; None where none is shown.
 
     Neither the answers nor the ranking can be the cause: only texts are read, and only on pairs on which every chunk
     of the baseline is retrieved again.
     """
-    facts, edited = _name_facts(paired), find_edited_pairs(paired) & pair_mask
-    if facts is None or not edited.any():
-        return None
-    [change] = find_drops(paired, [facts], edited, settings)
-    return None if change is None else _blame_lost_facts([change], [d for d in differences if d.name == "texts"])
+    facts = _name_facts(scope.paired)
+    [change] = [None] if facts is None else scope.find_drops([facts], find_edited_pairs(scope.paired))
+    return None if change is None else _blame_lost_facts([change], [d for d in scope.differences if d.name == "texts"])
 
 
 def _name_facts(paired: PairedRuns) -> str | None:
@@ -226,31 +202,6 @@ def _name_facts(paired: PairedRuns) -> str | None:
 
 def _blame_lost_facts(evidence: Sequence[MetricChange], differences: Sequence[RunDifference]) -> LayerFault:
     return SOURCE_BRANCH.build_fault(evidence, differences, "facts of the answer key left the sources")
-
-
-def is_lost_with_edits(
-    paired: PairedRuns, change: MetricChange, pair_mask: PairMask | None, settings: BisectionSettings
-) -> bool:
-    """Return whether a drop is shown where texts changed under the same ids, and nowhere else."""
-    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
-    edited = find_edited_pairs(paired)
-    there, elsewhere = (
-        find_drops(paired, [change.metric], part & everything, settings)[0] for part in (edited, ~edited)
-    )
-    return there is not None and elsewhere is None
-
-
-def find_drops(
-    paired: PairedRuns, metrics: list[str], part: PairMask, settings: BisectionSettings
-) -> list[MetricChange | None]:
-    """Return the change of each metric on some pairs; None where no drop is shown there."""
-    if not part.any():
-        return [None] * len(metrics)
-    changes = {
-        change.metric: change for change in compare_pairs(paired, settings, metrics=metrics, pair_mask=part).changes
-    }
-    shown = [changes.get(name) for name in metrics]
-    return [change if change is not None and change.state == "dropped" else None for change in shown]
 
 
 def move_decision(tree: Sequence[BranchDecision], old: LayerFault, new: LayerFault) -> list[BranchDecision]:
@@ -277,10 +228,7 @@ def _state_figures(text: str) -> tuple[list[str], frozenset[str]]:
 
 
 def describe_unverified_edits(
-    paired: PairedRuns,
-    pair_mask: PairMask | None,
-    changes: Sequence[MetricChange],
-    differences: Sequence[RunDifference],
+    paired: PairedRuns, pair_mask: Mask | None, changes: Sequence[MetricChange], differences: Sequence[RunDifference]
 ) -> str | None:
     """Describe other figures or units in texts under the same ids, which no answer key confirms; else None."""
     if all(difference.name != "texts" for difference in differences):

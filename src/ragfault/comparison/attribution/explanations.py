@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ragfault.comparison.attribution.edited_sources import is_lost_with_edits
+from ragfault.comparison.attribution.edited_sources import find_edited_pairs
+from ragfault.comparison.attribution.pair_scope import PairScope
 from ragfault.comparison.attribution.second_faults import is_lost_with_chunks
 from ragfault.comparison.compare import compare_pairs
 from ragfault.comparison.controls import walk_controlled
 from ragfault.comparison.decision_tree import TreeWalk, describe_change
-from ragfault.comparison.paired_runs import PairedRuns
+from ragfault.comparison.pairing import Mask
 from ragfault.comparison.records import MetricChange
-from ragfault.comparison.settings import BisectionSettings
 from ragfault.comparison.trade_offs import (
     REFUSED_METRICS,
     RIGHT_SHARE,
@@ -34,17 +31,10 @@ VerdictSentence = tuple[Literal["fault", "no fault", "cannot tell"], str]
 class PairedDrop(NamedTuple):
     """A drop between two runs: the faults of a walk over some of their pairs, with what a further walk needs."""
 
-    paired: PairedRuns
+    scope: PairScope
     walk: TreeWalk
     names: Sequence[str]
     """Metrics of the tree."""
-    pair_mask: NDArray[np.bool_] | None
-    settings: BisectionSettings
-
-    @property
-    def every(self) -> NDArray[np.bool_]:
-        """Return the compared pairs."""
-        return np.ones(len(self.paired.pairing), dtype=bool) if self.pair_mask is None else self.pair_mask
 
     @property
     def lost(self) -> list[MetricChange]:
@@ -56,11 +46,11 @@ class PairedDrop(NamedTuple):
         """Return the evidence of the faults where all of it is of metrics that refusals and short answers lower."""
         return self.lost if all(metric_name(change.metric) in REFUSED_METRICS for change in self.lost) else []
 
-    def walk_without(self, pairs: NDArray[np.bool_]) -> TreeWalk:
+    def walk_without(self, pairs: Mask) -> TreeWalk:
         """Return the walk over the compared pairs without some of them."""
-        part = self.every & ~pairs
-        rest = compare_pairs(self.paired, self.settings, metrics=self.names, pair_mask=part)
-        return walk_controlled(self.paired, rest, self.walk.differences, part).walk
+        paired, part = self.scope.paired, self.scope.pairs & ~pairs
+        rest = compare_pairs(paired, self.scope.settings, metrics=self.names, pair_mask=part)
+        return walk_controlled(paired, rest, self.scope.differences, part).walk
 
 
 def explain_drop(drop: PairedDrop, edits: str | None) -> VerdictSentence | None:
@@ -83,7 +73,7 @@ def _explain_by_refusals(drop: PairedDrop) -> VerdictSentence | None:
     dropped = drop.lost_in_answers
     if not dropped:
         return None
-    shift = find_new_refusals(drop.paired, drop.pair_mask)
+    shift = find_new_refusals(drop.scope.paired, drop.scope.pairs)
     if not shift.accepted.any():
         return None
     gain = find_gain(dropped[0], drop.walk.changes)
@@ -108,20 +98,20 @@ def _explain_by_length(drop: PairedDrop, *, keyed: bool) -> VerdictSentence | No
     if not drop.lost_in_answers:
         return None
     if keyed:
-        exact = find_exact_answers(drop.paired, drop.pair_mask)
+        exact = find_exact_answers(drop.scope.paired, drop.scope.pairs)
         return _explain_by_pairs(drop, exact, "the answers are shorter and hold the reference in full")
-    pairs, (before, after) = find_shorter_answers(drop.paired, drop.pair_mask)
+    pairs, (before, after) = find_shorter_answers(drop.scope.paired, drop.scope.pairs)
     text = f"(median words {before:g} → {after:g}) and most of their words stand in the former answers or the chunks"
     left = " Whether they leave out what was asked cannot be told without references."
     return _explain_by_pairs(drop, pairs, f"the answers are shorter {text}", left)
 
 
-def _explain_by_pairs(drop: PairedDrop, pairs: NDArray[np.bool_], text: str, left: str = "") -> VerdictSentence | None:
+def _explain_by_pairs(drop: PairedDrop, pairs: Mask, text: str, left: str = "") -> VerdictSentence | None:
     """Return verdict and sentence where no drop is shown but on pairs of which `text` tells; None elsewhere."""
-    if not pairs.any() or ((drop.every & ~pairs).any() and drop.walk_without(pairs).faults):
+    if not pairs.any() or ((drop.scope.pairs & ~pairs).any() and drop.walk_without(pairs).faults):
         return None
     lead = f"No layer is shown to have broken: {describe_change(drop.lost[0])}, but on"
-    share = format_percent(float(pairs.sum() / drop.every.sum()))
+    share = format_percent(float(pairs.sum() / drop.scope.pairs.sum()))
     return "cannot tell", f"{lead} {share} of pairs {text}, and no drop is shown on the others.{left}"
 
 
@@ -134,10 +124,10 @@ def _explain_by_texts(drop: PairedDrop, edits: str | None) -> VerdictSentence | 
     walk = drop.walk
     if not drop.lost or walk.faults[0].branch[0] not in "46":
         return None
-    part = drop.paired, drop.lost[0], drop.pair_mask, drop.settings
-    begin = f"No layer is shown to have broken: {describe_change(drop.lost[0])}, but"
-    if edits and is_lost_with_edits(*part):
+    scope, lost = drop.scope, drop.lost[0]
+    begin = f"No layer is shown to have broken: {describe_change(lost)}, but"
+    if edits and scope.find_drop_within(lost.metric, find_edited_pairs(scope.paired)):
         return "cannot tell", f"{begin} {edits}."
-    if (walk.has_gold and walk.retrieval_steady) or not is_lost_with_chunks(*part):
+    if (walk.has_gold and walk.retrieval_steady) or not is_lost_with_chunks(scope, lost):
         return None
     return "cannot tell", f"{begin} only where other chunks were retrieved. Look at retrieval first."
