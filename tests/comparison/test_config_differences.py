@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.cli.commands import run_command
-from ragfault.comparison.attribution.config_differences import find_stage, match_settings
+from ragfault.comparison.attribution.config_differences import match_settings
 from ragfault.comparison.bisection import bisect
 from ragfault.comparison.records import Bisection, Suspect
 from ragfault.comparison.stages.ranking import NO_EVIDENCE
+from ragfault.comparison.stages.setting_names import find_stage
 from ragfault.io.runs.run import Run
 from ragfault.model.errors import InputError
 from ragfault.report.builders.bisection import build_bisection

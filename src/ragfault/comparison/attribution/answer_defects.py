@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ragfault.comparison.decision_tree import BRANCHES
 from ragfault.comparison.paired_runs import PairedRuns
-from ragfault.comparison.pairing import holds_all_chunks
+from ragfault.comparison.pairing import holds_all_chunks, normalize_space
 from ragfault.comparison.pipeline_checks import is_shown_rise
 from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange
 from ragfault.comparison.stages.answer_evidence import repeats_itself, states_other_unit
@@ -51,7 +51,7 @@ def _is_unfinished(trace: Trace, other: Trace) -> bool:
 def _holds_copies(trace: Trace, other: Trace) -> bool:
     """Return whether a text stands twice among as many chunks as both runs retrieved."""
     depth = min(len(trace.chunks or ()), len(other.chunks or ()))
-    texts = [" ".join(chunk.text.split()) for chunk in (trace.chunks or ())[:depth]]
+    texts = [normalize_space(chunk.text) for chunk in (trace.chunks or ())[:depth]]
     known = [text for text in texts if text]
     return len(set(known)) < len(known)
 

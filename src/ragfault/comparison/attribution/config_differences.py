@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ragfault.comparison.decision_tree import STAGES_BY_BRANCH, STAGES_BY_LAYER
 from ragfault.comparison.records import Bisection, SettingDifference
 from ragfault.comparison.stages.ranking import NO_EVIDENCE
+from ragfault.comparison.stages.setting_names import find_stage, to_snake_case
 from ragfault.model.errors import InputError
 from ragfault.model.whole_files import read_text
 from ragfault.text.redaction import detect_sensitive
@@ -31,25 +32,6 @@ SECRET_KEY = re.compile(
     r"credentials?|authorization|bearer|cookie|dsn|connection_string)(_|$)"
 )
 USER_IN_URL = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
-
-STAGE_WORDS: tuple[tuple[str, str], ...] = (
-    (r"rerank|cross_?encoder", "reranker"),
-    (r"max_(new_|output_|completion_)?tokens|max_length|num_predict", "max tokens"),
-    (r"temperature|top_p|seed|penalty|sampling|decod|(llm|generat|model).*top_?k$", "decoding"),
-    (r"rewrit|hyde|expansion|query_transform|multi_query", "query rewriter"),
-    (r"chunk|overlap|splitter", "chunker"),
-    (r"embed|(retriev|search).*model", "embedder"),
-    (r"threshold|min_score|cutoff", "score threshold"),
-    (r"top_?k|top_?n|n_results|num_results|(retriev|search).*(\bk|_k|limit|depth|size)$", "top-k"),
-    (r"filter", "filter"),
-    (r"refus|fallback|no_answer|abstain", "refusal wording"),
-    (r"schema|response_format|output_format|json_mode|citation", "output schema"),
-    (r"prompt|template|system_message|instruction", "prompt"),
-    (r"index|vector_?store|collection|hnsw|ef_search|nprobe|metric|retriev|search", "index"),
-    (r"document|corpus|source|ingest|data_dir|loader", "ingestion"),
-    (r"model|llm|provider|deployment|engine", "model"),
-)
-"""Words of a setting's path → the stage that it belongs to; the first that matches decides."""
 
 RETRIEVAL_STAGES = frozenset(
     {"reranker", "query rewriter", "chunker", "embedder", "score threshold", "top-k", "filter", "index", "ingestion"}
@@ -148,20 +130,6 @@ def _is_same(old: Any, new: Any) -> bool:
     return type(old) is type(new) and bool(old == new)
 
 
-def find_stage(key: str) -> str | None:
-    """Return the stage that a setting belongs to by the words of its path; None where none is known.
-
-    >>> [find_stage(key) for key in ("retriever.top_k", "llm.top_k", "embedding.model", "logging.level")]
-    ['top-k', 'decoding', 'embedder', None]
-    """
-    words = _to_snake_case(key)
-    return next((stage for pattern, stage in STAGE_WORDS if re.search(pattern, words)), None)
-
-
-def _to_snake_case(key: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower())
-
-
 def _judge(bisection: Bisection, key: str, old: Any, new: Any) -> SettingDifference:
     stage = find_stage(key)
     outcome, why = _weigh(bisection, stage)
@@ -206,7 +174,7 @@ def _weigh(bisection: Bisection, stage: str | None) -> tuple[Outcome, str]:
 def _show(key: str, value: Any) -> str:
     if value is _MISSING:
         return NOT_SET
-    if SECRET_KEY.search(_to_snake_case(key).replace(".", "_").replace("[", "_")):
+    if SECRET_KEY.search(to_snake_case(key).replace(".", "_").replace("[", "_")):
         return MASKED
     text = value if isinstance(value, str) else _encode(value)
     if USER_IN_URL.search(text) or any(span.kind == "key" for span in detect_sensitive(text)):

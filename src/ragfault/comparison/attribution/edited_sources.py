@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +16,13 @@ from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import Mask, load_texts
 from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
 from ragfault.comparison.stages.paired_traces import LEAST_SHARE, read_pairs
-from ragfault.comparison.stages.text_evidence import DAMAGES, collect_words, describe_text_change, share_common_words
+from ragfault.comparison.stages.text_evidence import (
+    DAMAGES,
+    collect_words,
+    describe_text_change,
+    find_changed_texts,
+    share_common_words,
+)
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.text.entities import extract_literals
 from ragfault.text.number_format import format_percent
@@ -235,21 +242,11 @@ def describe_unverified_edits(
         return None
     if any(change.n and metric_name(change.metric) in KEY_METRICS for change in changes):
         return None
-    sides: list[dict[str, set[str]]] = [{}, {}]
-    for pair in read_pairs(paired, pair_mask).pairs:
-        for texts, trace in zip(sides, (pair.old, pair.new), strict=True):
-            for chunk in trace.chunks or ():
-                texts.setdefault(chunk.id, set()).add(chunk.text)
-    old, new = ({name: min(known) for name, known in texts.items() if len(known) == 1} for texts in sides)
-    both = old.keys() & new.keys()
-    other = sum(
-        bool(_is_edited(old[name], new[name])) and _state_figures(old[name]) != _state_figures(new[name])
-        for name in both
-    )
-    if not both or other < LEAST_SHARE * len(both):
+    texts = find_changed_texts(read_pairs(paired, pair_mask))
+    other = sum(bool(_is_edited(*both)) and operator.ne(*map(_state_figures, both)) for both in texts.changed)
+    if not texts.shared or other < LEAST_SHARE * texts.shared:
         return None
     return (
-        f"{format_percent(other / len(both))} of the chunks that both runs retrieved under one "
-        "id differ in their figures or units, "
-        "and without an answer key nothing tells which are right"
+        f"{format_percent(other / texts.shared)} of the chunks that both runs retrieved under one id differ in their "
+        "figures or units, and without an answer key nothing tells which are right"
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from statistics import fmean
 
+from ragfault.comparison.pairing import normalize_space
 from ragfault.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, TracePair, give, ramp
 from ragfault.comparison.stages.text_evidence import DAMAGE, share_common_words
 from ragfault.model.records import Citation, Trace, Verdicts
@@ -35,13 +36,12 @@ SENTENCE = re.compile(r"(?<=[.!?]) +|\n+")
 
 def answer_rules(traces: PairedTraces) -> Evidence:
     """Observe the answers; those that the baseline gave to another query say nothing of how they were written."""
-    counts = Counter(_normalize(pair.old.answer) for pair in traces.pairs)
+    answers = [[normalize_space(side.answer or "") for side in pair[:2]] for pair in traces.pairs]
+    counts = Counter(old for old, _ in answers)
     rare = {answer for answer, count in counts.items() if count <= MAX_EQUAL and len(answer.split()) >= LEAST_WORDS}
     other = [
-        _normalize(pair.new.answer) in rare
-        and _normalize(pair.new.answer) != _normalize(pair.old.answer)
-        and not _refused(pair.new_verdicts)
-        for pair in traces.pairs
+        new in rare and new != old and not _refused(pair.new_verdicts)
+        for (old, new), pair in zip(answers, traces.pairs, strict=True)
     ]
     share = fmean(other) if other else 0.0
     text = f"{format_percent(share)} of the answers are those that the baseline gave to another query"
@@ -50,10 +50,6 @@ def answer_rules(traces: PairedTraces) -> Evidence:
     own = traces._replace(pairs=[pair for pair, foreign in zip(traces.pairs, other, strict=True) if not foreign])
     for rule in ANSWER_RULES:
         yield from rule(own)
-
-
-def _normalize(answer: str | None) -> str:
-    return " ".join((answer or "").split())
 
 
 def _answered(traces: PairedTraces) -> list[TracePair]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from ragfault.comparison.stages.paired_traces import Evidence, PairedTraces, TracePair, give, ramp
+from ragfault.comparison.stages.setting_names import find_stage
 from ragfault.model.records import Chunk
 from ragfault.text.number_format import format_percent
 
@@ -16,14 +17,6 @@ LEAST_LISTS = 10
 # of the lists of the baseline hold one value of a field alone
 UNIFORM_SHARE = 0.9
 PREFIX = re.compile(r"^[^\W_]+")
-FIELD_STAGES = {
-    "embed": "embedder", "chunk": "chunker", "split": "chunker", "rerank": "reranker", "top_k": "top-k",
-    "topk": "top-k", "filter": "filter", "index": "index", "rewrit": "query rewriter", "threshold": "score threshold",
-    "max_tokens": "max tokens", "prompt": "prompt", "temperature": "decoding", "model": "model", "llm": "model",
-    "parser": "ingestion", "loader": "ingestion", "schema": "output schema", "cache": "answer cache",
-    "dedup": "deduplication",
-}  # fmt: skip
-"""Words in the name of a field → the stage that it sets; the first that fits."""
 
 
 def changed_fields(pairs: Sequence[TracePair]) -> dict[str, tuple[str, str]]:
@@ -48,7 +41,7 @@ def changed_fields(pairs: Sequence[TracePair]) -> dict[str, tuple[str, str]]:
 def setting_rules(traces: PairedTraces) -> Evidence:
     """Observe recorded settings that differ between the runs."""
     for name, (old, new) in changed_fields(traces.pairs).items():
-        stage = next((stage for word, stage in FIELD_STAGES.items() if word in name.lower()), None)
+        stage = find_stage(name)
         if stage is not None:
             yield from give("setting", 1.0, f"the runs differ in {name}: {old} → {new}", stage)
 
