@@ -209,7 +209,7 @@ SITUATIONS = {
             trace, answer=trace.answer and quote(apply_to_share(0.4, add_invention)(trace).answer or "")
         ),
         exit_codes=(3,),
-        phrase="answers say other words as well",
+        phrase="answers differ in markup on",
     ),
     "answers redacted": Situation(
         change=redact_answer, exit_codes=(3,), phrase="answers of the candidate are masked on"

@@ -10,18 +10,12 @@ from collections.abc import Sequence
 from ragfault.comparison.comparability import LocatedMismatch
 from ragfault.comparison.pairing import normalize_space
 from ragfault.comparison.recording.answer_pairs import CUT_SHARE, LEAST_PAIRS, AnswerPair, is_beginning, mark_places
-from ragfault.io.runs.run import Run
 from ragfault.text.markup import MARKUP_SHARE, strip_markdown
 from ragfault.text.notices import clip_notice
 
 # of the answers that are beginnings of the other side's; some are so by chance
 SAME_LENGTH_SHARE = 0.8
 MASK_PATTERN = re.compile(r"[*#█•]+|X{3,}|[\[<(](?:[A-Z_ ]{3,}(?:[_ ]?\d+)?|(?i:redacted|masked|removed))[\]>)]")
-# of the occurrences of what is masked somewhere; a recogniser of names overlooks some
-RULE_SHARE = 0.8
-MAX_RULE_WORDS = 300
-# characters that are quoted before it, at least
-BEFORE_DIFFERENCE = 10
 # characters that one mask stands for
 MAX_MASKED = 60
 
@@ -50,20 +44,9 @@ def find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMism
     return []
 
 
-def find_other_form(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+def find_other_form(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
     """Find the side whose answers are in markup, URL-encoded, without punctuation or masked."""
-    return find_markup(pairs, size) or find_masked_answers(runs, pairs, size)
-
-
-def _describe_other_words(pairs: Sequence[AnswerPair]) -> str:
-    """Describe how many of the answers in another form say other words as well; empty where none does."""
-    other = sum(not pair.is_same for pair in pairs)
-    if not other:
-        return ""
-    return (
-        f"; {other:,} of these {len(pairs):,} answers say other words as well, which is not judged: record them in one "
-        "form and evaluate again"
-    )
+    return find_markup(pairs, size) or find_masked_answers(pairs, size)
 
 
 def find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
@@ -84,44 +67,20 @@ def find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]
         text = f"answers of the {name} hold no punctuation on {{share}} of pairs, most of them the same words"
     else:
         text = (
-            f"answers differ in markup on {{share}} of pairs, most in nothing but tags, bullets, letter case, a full "
-            f"stop or the like, {_quote_difference(same)}"
+            "answers differ in markup on {share} of pairs, most in nothing but tags, bullets, letter case, a full stop "
+            "or the like"
         )
-    concerned = {pair.place: pair for pair in (*same, *other_form)}
-    mask = mark_places([*concerned], size)
-    text += _describe_other_words([*concerned.values()])
+    mask = mark_places([pair.place for pair in (*same, *other_form)], size)
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
 
 
-def _quote_difference(pairs: Sequence[AnswerPair]) -> str:
-    """Quote where two answers that differ as most do begin to: the commonest first characters that are not the same.
-
-    >>> old, new = "Open until nine.", "Open until nine.</s>"
-    >>> _quote_difference([AnswerPair(0, (old, new), ((), ()), (old, old), (False, True))])
-    'such as "until nine.</s>" for "until nine."'
-    """
-    begins = [
-        next((at for at, (a, b) in enumerate(zip(*pair.answers, strict=False)) if a != b), min(map(len, pair.answers)))
-        for pair in pairs
-    ]
-    starts = [tuple(answer[at : at + 1] for answer in pair.answers) for pair, at in zip(pairs, begins, strict=True)]
-    place = starts.index(Counter(starts).most_common(1)[0][0])
-    first = pairs[place].answers[0].rfind(" ", 0, max(0, begins[place] - BEFORE_DIFFERENCE)) + 1
-    old, new = (clip_notice(answer[first:]) for answer in pairs[place].answers)
-    return f"such as {new} for {old}"
-
-
-def find_masked_answers(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+def find_masked_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
     """Find the side whose answers are the other's with masks, such as [NAME], in place of words.
 
-    A rule masks words wherever they stand in the answers that it is applied to, which may be a part of them; a model
-    that writes masks does so now and then. Where a rule is seen, no answer with more masks than the other side's is
-    compared with it; elsewhere all are, and the masks are said.
+    No answer with more masks than the other side's is compared with it.
     """
     for side, name in ((1, "candidate"), (0, "baseline")):
-        masked = {pair: _list_masked(pair, side) for pair in pairs}
-        words = Counter(word for pair_words in masked.values() for word in pair_words)
-        alike = sum(map(bool, masked.values()))
+        alike = sum(bool(_list_masked(pair, side)) for pair in pairs)
         if alike < max(LEAST_PAIRS, CUT_SHARE * size):
             continue
         marks = [[len(MASK_PATTERN.findall(pair.answers[at])) for at in (side, 1 - side)] for pair in pairs]
@@ -129,12 +88,8 @@ def find_masked_answers(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size
         shown = Counter(mark[0] for pair in pairs for mark in MASK_PATTERN.finditer(pair.answers[side]))
         text = (
             f"answers of the {name} are masked on {{share}} of pairs ({clip_notice(shown.most_common(1)[0][0])}), "
-            f"{alike:,} of them the same otherwise: "
+            f"{alike:,} of them the same otherwise: in the record, or before it, which would be a fault of generation"
         )
-        if not _masks_by_rule(runs[side], words):
-            text += "others show these words; if it is the record that masks them now and then, that is not a fault"
-            return [LocatedMismatch(kind="texts", text=text, pairs=mask, blocks=False)]
-        text += "in the record, or before it, which would be a fault of generation"
         return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask, "citations": mask})]
     return []
 
@@ -144,20 +99,6 @@ def _list_masked(pair: AnswerPair, side: int) -> list[str]:
     words = find_masked(pair.answers[side], pair.answers[1 - side])
     chunks = zip(pair.chunks[side], pair.chunks[1 - side], strict=False)
     return [] if words and any(find_masked(*texts) for texts in chunks) else words
-
-
-def _masks_by_rule(run: Run, words: Counter[str]) -> bool:
-    """Return whether hardly any of the words that some answers mask stand in answers with masks.
-
-    The most frequent of them show it.
-    """
-    frequent = dict(words.most_common(MAX_RULE_WORDS))
-    names = "|".join(map(re.escape, sorted(frequent, key=len, reverse=True)))
-    pattern, masked = re.compile(rf"(?<!\w)(?:{names})(?!\w)"), sum(frequent.values())
-    answers = run.to_arrow("traces", ["answer"])["answer"].to_pylist()
-    with_masks = (normalize_space(answer) for answer in answers if answer and MASK_PATTERN.search(answer))
-    shown = sum(len(pattern.findall(answer)) for answer in with_masks)
-    return masked >= RULE_SHARE * (masked + shown)
 
 
 def find_masked(text: str, other: str) -> list[str]:

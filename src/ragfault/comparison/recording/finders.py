@@ -26,10 +26,7 @@ def find_recording_mismatches(
     """
     pairs = read_answer_pairs(runs, contents, pairing, chunks)
     size = len(pairing)
-    mismatches = [
-        *find_cut_answers(pairs, size),
-        *(find_other_form(runs, pairs, size) or find_added_notices(runs, pairs, size)),
-    ]
+    mismatches = [*find_cut_answers(pairs, size), *(find_other_form(pairs, size) or find_added_notices(pairs, size))]
     recorded = contents[0].has_claims[pairing.baseline] & contents[1].has_claims[pairing.candidate]
     in_answers = [
         replace(mismatch, left_out={**mismatch.left_out, CITED_CLAIMS: mismatch.left_out["answer"] & ~recorded})

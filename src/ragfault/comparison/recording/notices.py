@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from ragfault.comparison.comparability import ASYMMETRY_ALPHA, FULL_ANSWER, LocatedMismatch
 from ragfault.comparison.pairing import holds_all_chunks
 from ragfault.comparison.recording.answer_pairs import CUT_SHARE, AnswerPair, cover_words, mark_places, strip_markup
-from ragfault.comparison.recording.answers import find_markup, find_masked_answers
-from ragfault.io.runs.run import Run
+from ragfault.comparison.recording.answers import find_other_form
 from ragfault.judges.checks.claims import extract_claims, is_small_talk
 from ragfault.stats.significance import mcnemar_test
 from ragfault.text.markup import is_wrapped
@@ -28,7 +27,7 @@ NOTICE_COVER = 0.1
 NOTICE_DOUBT = "a notice or a claim, which is not judged; if it is a false claim, generation broke"
 
 
-def find_added_notices(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+def find_added_notices(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
     """Find the side whose answers hold a notice beside most of what the other side's answers say.
 
     What is neither the notice nor about the answer as a whole is compared without it, unless the rest is in another
@@ -42,13 +41,13 @@ def find_added_notices(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size:
         others = dict.fromkeys(text for pair in pairs for text in (pair.answers[1 - side], *pair.chunks[side]))
         located = dict(zip(texts, locate_notices(texts, list(others)), strict=True))
         noted = {pair.place: located[pair.answers[side]] for pair in pairs if located[pair.answers[side]]}
-        mismatches = _describe_notices(runs, pairs, size, side, noted)
+        mismatches = _describe_notices(pairs, size, side, noted)
         if mismatches:
             return mismatches
-    return _find_added_lines(runs, pairs, size)
+    return _find_added_lines(pairs, size)
 
 
-def _find_added_lines(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+def _find_added_lines(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
     """Find lines that surround some of the answers, on one side far more often than on the other.
 
     Where both sides hold them, those of both are not compared.
@@ -62,12 +61,12 @@ def _find_added_lines(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: 
     if mcnemar_test(len(sides[0].keys() - sides[1].keys()), len(sides[1].keys() - sides[0].keys())) > ASYMMETRY_ALPHA:
         return []
     first = int(len(sides[1]) >= len(sides[0]))
-    mismatches = _describe_notices(runs, pairs, size, first, sides[first])
-    return [*mismatches, *(_describe_notices(runs, pairs, size, 1 - first, sides[1 - first]) if mismatches else [])]
+    mismatches = _describe_notices(pairs, size, first, sides[first])
+    return [*mismatches, *(_describe_notices(pairs, size, 1 - first, sides[1 - first]) if mismatches else [])]
 
 
 def _describe_notices(
-    runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int, side: int, noted: Mapping[int, tuple[Stretch, ...]]
+    pairs: Sequence[AnswerPair], size: int, side: int, noted: Mapping[int, tuple[Stretch, ...]]
 ) -> list[LocatedMismatch]:
     """Return the mismatch of the notices of one side, and that of the rests; none where they are the answers."""
     noted_pairs = [pair for pair in pairs if pair.place in noted]
@@ -89,7 +88,7 @@ def _describe_notices(
     notice = LocatedMismatch(
         kind="texts", text=text, pairs=mask, left_out=left_out, side=side, stretches=noted, blocks=not are_courtesies
     )
-    return [notice, *(find_markup(rests, size) or find_masked_answers(runs, rests, size))]
+    return [notice, *find_other_form(rests, size)]
 
 
 def _without_notice(pair: AnswerPair, side: int, stretches: Sequence[Stretch]) -> AnswerPair:
