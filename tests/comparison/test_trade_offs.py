@@ -16,6 +16,7 @@ from ragfault.comparison.settings import GateSettings
 from ragfault.comparison.trade_offs import find_new_refusals
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
+from ragfault.labels.reading.reference_scores import load_paired_reference_scores
 from ragfault.model.records import AnswerVerdict, Chunk, Gold, Trace, Verdicts
 from sample_runs import Pair, evaluate_system, make_verdicts
 
@@ -224,3 +225,36 @@ def test_an_answer_that_stops_repeating_the_query_says_the_same(tmp_path: Path):
     assert [(mismatch.kind, mismatch.share) for mismatch in result.comparison.mismatches] == [("texts", 1.0)]
     other = bisect(*answer_pairs(tmp_path / "other", (ECHO, "Somebody else knows."), key="reference"))
     assert [fault.layer for fault in other.faults] == ["generation"]
+
+
+def test_a_small_drop_of_groundedness_between_two_models_names_the_judges_difference(tmp_path: Path):
+    """Where the model changed the sentence adds by how much the judge rates models unequally; otherwise nothing."""
+    chunk = "The ferry sails daily. Dogs travel on the deck. Cyclists pay five pounds. Tea is served below."
+    invented = chunk.replace("Cyclists pay five pounds.", "Elephants board before sunrise.")
+
+    def run(name: str, model: str, bad: int) -> Run:
+        traces = [
+            Trace(
+                id=f"{n}",
+                query=f"What holds for ferry {n}?",
+                chunks=(Chunk(id="c", text=chunk),),
+                model=model,
+                answer=invented if n < bad else chunk,
+            )
+            for n in range(120)
+        ]
+        return evaluate(traces, tmp_path / name, metrics=["groundedness"], judge="lexical")
+
+    old, new, same = run("old", "first", 0), run("new", "second", 24), run("same", "first", 24)
+    worse = run("worse", "second", 120)
+    for candidate, says in ((new, True), (same, False), (worse, False)):
+        result = bisect(old, candidate)
+        assert result.verdict == "fault"
+        assert ("rated one model up to 0.22 lower than another" in result.sentence) == says
+    sources = [tmp_path / "of-old.jsonl", tmp_path / "of-new.jsonl"]
+    for path, bad in zip(sources, (0, 24), strict=True):
+        rows = [f'{{"trace": "{n}", "groundedness": {0.75 if n < bad else 1.0}}}' for n in range(120)]
+        path.write_text("\n".join(rows), encoding="utf-8")
+    labeled = bisect(pair_runs(old, new, labels=load_paired_reference_scores(sources, (old, new))))
+    assert labeled.verdict == "fault"
+    assert "The model changed" not in labeled.sentence

@@ -81,7 +81,7 @@ from ragfault.comparison.pipeline_checks import (
     find_pipeline_faults,
     find_silent_pairs,
 )
-from ragfault.comparison.records import Bisection, BranchDecision, Comparison, LayerFault, MetricChange
+from ragfault.comparison.records import Bisection, BranchDecision, Comparison, LayerFault, MetricChange, RunDifference
 from ragfault.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
 from ragfault.comparison.settings import DEFAULT_BISECTION, BisectionSettings
 from ragfault.comparison.stages.evidence import collect_evidence
@@ -98,6 +98,9 @@ TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
 records less often (0.001 of 0.05), so that all of them together name anything with a chance of at most alpha."""
 LEAST_PROBABILITY = 0.05
 """Least probability of a suspect that the sentence of a fault names, beside the first."""
+MODEL_DIFFERENCES = {"embedded": 0.07, "encoder": 0.09, "lexical": 0.22}
+"""Greatest difference of groundedness by a judge between two models on answers in which people marked nothing, of
+RAGTruth's six (`benchmarks/models.py --unmarked`; of `encoder` on 300 prompts)."""
 
 
 @accept_fields(BisectionSettings)
@@ -186,7 +189,7 @@ def bisect_pairs(
     gaps = _describe_gaps(side, comparison, full, pair_mask)
     decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
     verdict, sentence = _add_steps(_doubt_edits(decided, edits, shown), shown, full)
-    sentence = _add_causes(side, sentence, shown, after_turns)
+    sentence = _add_causes(side, sentence, shown, after_turns) + _doubt_models(side, shown, differences)
     if verdict != "fault" and doubts:
         verdict, sentence = "cannot tell", f"No layer is shown to have broken. {'. '.join(doubts)}. {sentence}"
     result = Bisection(
@@ -282,6 +285,21 @@ def _add_causes(paired: PairedRuns, sentence: str, faults: Sequence[LayerFault],
         sentence = f"{sentence} Beside that, {after_turns}."
     cached = describe_other_responses(paired.contents, paired.pairing) if faults else None
     return f"{sentence} {cached}." if cached else sentence
+
+
+def _doubt_models(paired: PairedRuns, faults: Sequence[LayerFault], differences: Sequence[RunDifference]) -> str:
+    """Return what else may explain a small drop of groundedness by a judge alone, where the model changed; else ""."""
+    change = faults[0].evidence[0] if faults else None
+    if change is None or change.metric != "groundedness" or change.difference is None or change.ppi is not None:
+        return ""
+    judge = paired.runs[0].manifest.judge.split("/")[0]
+    largest = MODEL_DIFFERENCES.get(judge, 0.0)
+    if -change.difference.high >= largest or not any(difference.name == "model" for difference in differences):
+        return ""
+    return (
+        f" The model changed: where people found no error, the judge {judge} rated one model up to {largest:g} lower "
+        "than another, so label some answers of both."
+    )
 
 
 def _describe_faults(
