@@ -10,6 +10,7 @@ from typing import TypeVar
 from ragfault.text.normalization import STOP_WORDS, STRAIGHT_QUOTES, fold_case, normalize_typography
 from ragfault.text.quantities import (
     DIGIT,
+    HALF_DAY,
     SPELLED_NUMBER,
     EntityMatch,
     blank_matches,
@@ -70,7 +71,7 @@ def _is_acronym(word: str) -> bool:
 
 
 ENTITY_HINT = re.compile(
-    rf"\d|[$€£¥₹§@]|https?:|\b(?:{SPELLED_NUMBER.pattern}|percent|section|article|part|appendix)\b"
+    rf"\d|[$€£¥₹§@]|https?:|\b(?:{SPELLED_NUMBER.pattern}|percent|noon|midday|midnight|section|article|part|appendix)\b"
 )
 """A lower-case text without a match has no entities except names."""
 URL_OR_EMAIL = re.compile(r"\bhttps?://[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}\b")
@@ -177,7 +178,7 @@ def _cache_short(function: Callable[[str], Result]) -> Callable[[str], Result]:
 def _index_literals(text: str) -> tuple[frozenset[str], str]:
     """Return all forms of the entities of a text except names, and the text with these entities blanked out."""
     matches, remaining = _match_entities(text)
-    return frozenset(form for match in matches for form in match.forms), remaining
+    return frozenset(form for match in matches for form in match.forms).union(_list_ordinals(text)), remaining
 
 
 @_cache_short
@@ -195,11 +196,21 @@ def _join_words(text: str) -> str:
 def _join_digits(text: str) -> str:
     """Return a text in which the digits of every number stand side by side, with number words as digits."""
     text = _remove_points(convert_number_words(normalize_typography(text)))
-    return FOREIGN_DIGIT.sub(lambda match: str(int(match[0])), text)
+    text = GROUP_SPACE.sub("", FOREIGN_DIGIT.sub(lambda match: str(int(match[0])), text))
+    return f"{text} {' '.join(_list_ordinals(text))}"
 
 
-CLOCK_TIME = re.compile(r"\d\d:\d\d")
+def _list_ordinals(text: str) -> list[str]:
+    """List the numbers that a text may state as words such as "third", which are none by themselves: a third party."""
+    return [ORDINALS[word] for word in ORDINAL_WORD.findall(text.lower())]
+
+
+CLOCK_TIME = re.compile(rf"\d\d:\d\d(?: {HALF_DAY})?")
 """Computed from other digits, as 18:00 from 6 pm."""
+GROUP_SPACE = re.compile(r"(?<=\d) (?=\d{3}\b)")
+ORDINAL_WORDS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
+ORDINALS = {name: str(number) for number, name in enumerate(re.split(" ", ORDINAL_WORDS), 1)}
+ORDINAL_WORD = re.compile(rf"\b({'|'.join(ORDINALS)})\b")
 FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
 LEADING_NUMBER = re.compile(r"[\d.]+")
 ALNUM_RUN = re.compile(r"[^\W_]+")
@@ -225,6 +236,17 @@ def extract_literals(text: str) -> dict[str, tuple[str, ...]]:
     """
     matches, _ = _match_entities(text)
     return {match.form: match.forms for match in matches}
+
+
+@lru_cache(maxsize=1 << 12)
+def extract_readings(text: str) -> dict[str, tuple[str, ...]]:
+    """Extract the entities of a text except names: each with all that may be the same, its own form first.
+
+    >>> extract_readings("It weighs 12 lb")
+    {'12 lb': ('12 lb', '12 pound')}
+    """
+    matches, _ = _match_entities(text)
+    return {match.form: (match.form, *match.readings) for match in matches}
 
 
 @lru_cache(maxsize=1 << 12)
@@ -274,7 +296,7 @@ def _format_code(match: re.Match[str]) -> str | None:
     return None if ORDINARY_CODE.fullmatch(code) or DIGITS_WITH_UNIT.fullmatch(code) else code.lower()
 
 
-DIGITS_WITH_UNIT = re.compile(r"\d+[A-Za-zµ]{1,4}\d?|\d+-\d+[a-z]*|\d{4}-\d\d-\d\dT.*")
+DIGITS_WITH_UNIT = re.compile(r"\d+[A-Za-zµ]{1,4}\d?|k?m[23]|\d+-\d+[a-z]*|\d{4}-\d\d-\d\dT.*")
 
 _IDENTIFIER_PATTERNS: tuple[tuple[re.Pattern[str], re.Pattern[str], Callable[[re.Match[str]], str | None]], ...] = (
     (re.compile("://|@"), URL_OR_EMAIL, lambda match: match.group().rstrip(".,;").lower()),

@@ -12,15 +12,17 @@ from ragfault.text.normalization import NUMERALS
 
 
 class EntityMatch(NamedTuple):
-    """A matched entity: its normal form, then the less specific forms that it implies."""
+    """A matched entity: its normal form, the forms that may be the same, and the less specific ones that it implies."""
 
     form: str
     implied: tuple[str, ...] = ()
+    readings: tuple[str, ...] = ()
+    """Forms that share a name with it: of "12 pounds" £12 and 12 lb, of £12 "12 pounds"."""
 
     @property
     def forms(self) -> tuple[str, ...]:
         """All forms, its own first."""
-        return (self.form, *self.implied)
+        return (self.form, *self.readings, *self.implied)
 
 
 MONTH_TABLE = """
@@ -36,11 +38,21 @@ SCALE_EXPONENTS = {
     "billion": 9, "bn": 9, "b": 9, "trillion": 12,
 }  # fmt: skip
 CURRENCY_TABLE = """
-usd: $ us$ dollar | eur: € euro | gbp: £ | jpy: ¥ yen | inr: ₹ rupee | chf: franc | cent:
+usd: $ us$ dollar us_dollar | eur: € euro | gbp: £ pound_sterling british_pound | jpy: ¥ yen | inr: ₹ rs rupee
+chf: franc swiss_franc | aud: a$ au$ australian_dollar | cad: c$ ca$ canadian_dollar
+nzd: nz$ new_zealand_dollar | nok: norwegian_krone norwegian_kroner | dkk: danish_krone danish_kroner
+sek: swedish_krona swedish_kronor | cny: yuan | krone: kr kroner krona kronor | cent: ¢ | pence: p penny pennies
 """
+MINOR_UNITS = {"pence": "gbp"}
+"""Hundredths that only one currency has; those of several are in `SHARED_NAMES`."""
+SHARED_NAMES = {
+    "pound": {"gbp": "1", "lb": "1"}, "cent": {"usd": "0.01", "eur": "0.01", "aud": "0.01", "cad": "0.01"},
+    "krone": {"nok": "1", "sek": "1", "dkk": "1"},
+}  # fmt: skip
+"""Name that several units have → those units, and how many of each it is: which is meant, the name does not tell."""
 UNIT_TABLE = """
 kg: kilogram kilo kilogramme | g: gram gramme | mg: milligram | µg: μg ug mcg microgram | t: ton tonne
-lb: lbs pound | oz: ounce | km: kilometer kilometre | m: meter metre | cm: centimeter centimetre
+lb: lbs | pound: | oz: ounce | km: kilometer kilometre | m: meter metre | cm: centimeter centimetre
 mm: millimeter millimetre | mi: mile | ft: foot feet | inch: inches | yd: yard | l: liter litre
 ml: milliliter millilitre | gal: gallon | h: hr hour | min: minute | s: sec second | ms: millisecond
 day: | week: wk | month: | year: yr | decade: | century: centuries | °c: celsius degree_celsius degree_c
@@ -49,7 +61,8 @@ day: | week: wk | month: | year: yr | decade: | century: centuries | °c: celsiu
 mw: megawatt | kwh: | v: volt | hz: hertz | khz: | mhz: | ghz: | mph: mile_per_hour
 km/h: kph kmh kilometer_per_hour kilometre_per_hour | kcal:
 cal: calorie | acre: | ha: hectare | star: | %: percent percentage | ppm: | iu: | mmhg: | bpm: | rpm:
-psi: | kpa: | mol: | mmol:
+psi: | kpa: | mol: | mmol: | m2: sqm sq_m square_meter square_metre | km2: sq_km square_kilometer square_kilometre
+ft2: sq_ft square_foot square_feet | m3: cubic_meter cubic_metre
 """
 
 
@@ -76,18 +89,36 @@ NUMBER_WORDS = (
     rf"\b(?:(?:{TENS_WORDS})[- ](?:{ONES_WORDS})"
     rf"|{'|'.join(sorted(NUMERALS.keys() - {'one'}, key=len, reverse=True))})\b"
     rf"|\b(?:one|an?)(?= (?:{SCALE_WORDS})\b)"
+    r"|\bone(?= (?:pound|dollar|euro|penny|cent)\b)"
+)
+HALF_DAY = "o'clock"
+"""Stands after a time of which the half of the day is not told."""
+NOON = re.compile(r"\b(?:noon|midday|midnight)\b")
+COMPOUND = re.compile(
+    r"\b(\d{1,3}) (hundred|thousand)(?:,? and|,)? (\d{1,3})\b(?! (?:hundred|thousand|per ?cent)|[.,:/]?\d|%)",
+    re.IGNORECASE,
 )
 SPELLED_NUMBER = re.compile(NUMBER_WORDS, re.IGNORECASE)
 SPELLED_NUMBER_LOWER = re.compile(NUMBER_WORDS)
 """The same pattern for lower-case text, which is faster."""
 DIGIT = re.compile(r"\d")
-NUMERAL = r"(?P<figure>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?!\d)"
+NUMERAL = r"(?P<figure>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?: \d{3})+(?![ ,]?\d)|\d+(?:\.\d+)?)(?!\.?\d)"
+DECIMAL_COMMA = r"(?P<figure>\d{1,3}(?:[. ]\d{3})*,\d\d)(?!\d)"
+"""Of an amount of money only: elsewhere a comma separates numbers."""
 SCALED_NUMERAL = NUMERAL + rf"(?:[ -]?(?P<scale>(?:{SCALE_WORDS}|mn|bn|(?<=\d)[bkm](?![\w°²³/]))(?!\w)))?"
-CURRENCY_SYMBOL = r"US\$|[$€£¥₹]|\b(?:USD|EUR|GBP|JPY|INR|CHF) ?"
-CURRENCY_NAME = r"(?:US )?(?:dollar|euro|yen|rupee|franc|cent)s?|USD|EUR|GBP|JPY|INR|CHF|[€£]"
+_CURRENCY_SIGNS = "|".join(
+    re.escape(sign) for sign in sorted(CURRENCIES, key=len, reverse=True) if not sign[-1].isalpha()
+)
+_CURRENCY_CODES = "|".join(sorted({unit for unit in CURRENCIES.values() if len(unit) == 3}))
+_CURRENCY_WORDS = "|".join(
+    sorted((name for name in CURRENCIES if len(name) > 1 and name[-1].isalpha()), key=len, reverse=True)
+)
+CURRENCY_SYMBOL = rf"(?<!\w)(?:{_CURRENCY_SIGNS}) ?|\b(?:{_CURRENCY_CODES}|kr|rs)\.? ?"
+CURRENCY_NAME = rf"(?:{_CURRENCY_WORDS})s?|[$€£¥₹¢]"
 UNIT_PATTERN = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True) if unit != "%")
 QUANTITY_SUFFIX = (
-    rf"(?: ?(?P<percent>%|per ?cent\b|percentage points?\b)| ?(?P<coin>{CURRENCY_NAME})(?!\w)"
+    rf"(?: ?(?P<percent>%|per ?cent\b|pct\b|percentage points?\b)| ?(?P<coin>{CURRENCY_NAME})(?!\w)"
+    r"|(?P<penny>p)(?![\w.]\w|\w)"
     rf"|[ -]?(?P<unit>(?:{UNIT_PATTERN})s?)(?!\w)|(?:st|nd|rd|th|\+)?(?!\w))"
 )
 
@@ -103,7 +134,7 @@ def extract_quantities(text: str, matches: list[EntityMatch]) -> str:
     """
     text = convert_number_words(text)
     lower = text.lower()
-    if DIGIT.search(lower):
+    if DIGIT.search(lower) or NOON.search(lower):
         for hint, pattern, make_match in EXTRACTORS:
             if hint.search(lower):
                 text = blank_matches(pattern, make_match, text, matches)
@@ -116,6 +147,21 @@ def convert_number_words(text: str) -> str:
     >>> convert_number_words("twenty-five days in three harbours")
     '25 days in 3 harbours'
     """
+    text = _convert_single_words(text)
+    if "hundred" in text or "thousand" in text:
+        # two hundred and five thousand: first the part within the other
+        for _ in range(2):
+            text = COMPOUND.sub(_join_compound, text)
+    return text
+
+
+def _join_compound(match: re.Match[str]) -> str:
+    size = 10 ** SCALE_EXPONENTS[match[2].lower()]
+    rest = int(match[3])
+    return str(int(match[1]) * size + rest) if rest < size else match[0]
+
+
+def _convert_single_words(text: str) -> str:
     lower = text.lower()
     # its lower case may have other offsets
     if not text.isascii():
@@ -178,7 +224,7 @@ def _match_time(match: re.Match[str]) -> EntityMatch | None:
         return None
     if half:
         hour = hour % 12 + (12 if half == "p" else 0)
-    return EntityMatch(f"{hour:02d}:{minute:02d}")
+    return _build_time(hour, minute)
 
 
 def _convert_number_word(match: re.Match[str]) -> str:
@@ -188,24 +234,85 @@ def _convert_number_word(match: re.Match[str]) -> str:
 def _match_quantity(match: re.Match[str]) -> EntityMatch | None:
     """Match a number with the unit, currency or scale around it."""
     groups = match.groupdict()
-    value = Decimal(groups["figure"].replace(",", "")).scaleb(SCALE_EXPONENTS.get((groups["scale"] or "").lower(), 0))
+    scale = SCALE_EXPONENTS.get((groups.get("scale") or "").lower(), 0)
+    value = _parse_figure(groups["figure"]).scaleb(scale)
     before = match.string[max(0, match.start() - 2) : match.start()]
     if before.endswith("-") and not (before[0].isalnum() or before[0] in ".)"):
         value = -value
-    number = f"{value:f}".rstrip("0").rstrip(".") if "." in f"{value:f}" else f"{value:f}"
-    unit = _identify_unit(groups)
-    if unit == "lb" and "pound" in match.group():
-        return EntityMatch(f"{number} lb", (f"{number} gbp", number))
-    return EntityMatch(f"{number} {unit}", (number,)) if unit else EntityMatch(number)
+    return _build_amount(value, _identify_unit(groups))
+
+
+def _parse_figure(figure: str) -> Decimal:
+    """Parse a number whose thousands may be grouped, and whose decimals may stand after a comma."""
+    if figure[-3:-2] == "," and figure[-2:].isdigit():
+        figure = f"{figure[:-3].replace('.', '')}.{figure[-2:]}"
+    return Decimal(figure.replace(",", "").replace(" ", ""))
+
+
+def _build_amount(value: Decimal, unit: str | None) -> EntityMatch:
+    """Return the amount in its normal form: of money in the major unit of its currency."""
+    number = _format_decimal(value)
+    if not unit:
+        return EntityMatch(number)
+    if unit in MINOR_UNITS:
+        value, unit = value.scaleb(-2), MINOR_UNITS[unit]
+    shared = [(name, 1 / Decimal(units[unit])) for name, units in SHARED_NAMES.items() if unit in units]
+    meant = [*((name, Decimal(size)) for name, size in SHARED_NAMES.get(unit, {}).items()), *shared]
+    readings = tuple(f"{_format_decimal(value * size)} {name}" for name, size in meant)
+    return EntityMatch(f"{_format_decimal(value)} {unit}", (number,), readings)
+
+
+def _format_decimal(value: Decimal) -> str:
+    text = f"{value:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _match_sum(match: re.Match[str]) -> EntityMatch | None:
+    """Match an amount in two units of a currency, such as 12 pounds 50 pence."""
+    groups = match.groupdict()
+    unit = _identify_unit(groups) or ""
+    value = _parse_figure(groups["figure"]) + _parse_figure(groups["minor"]).scaleb(-2)
+    return _build_amount(value, "gbp" if unit == "pound" and groups["small"].lower().startswith("p") else unit)
+
+
+def _match_spoken_time(match: re.Match[str]) -> EntityMatch | None:
+    """Match half past two and 3 o'clock, of which only a word such as p.m. tells the half of the day."""
+    part, hour = (match["part"] or "0").lower(), int(match["hour"])
+    minute = {"half": 30, "quarter": 15}.get(part) or int(part)
+    if (match["side"] or "").lower() == "to":
+        hour, minute = (hour - 2) % 12 + 1, 60 - minute
+    if not 0 < hour <= 12 or minute > 59:
+        return None
+    half = (match["half"] or "").lower()[:1]
+    if half:
+        return _build_time(hour % 12 + (12 if half == "p" else 0), minute)
+    readings = (f"{hour % 12:02d}:{minute:02d}", f"{hour % 12 + 12:02d}:{minute:02d}")
+    return EntityMatch(f"{hour % 12:02d}:{minute:02d} {HALF_DAY}", (str(hour),), readings)
+
+
+def _match_noon(match: re.Match[str]) -> EntityMatch:
+    return _build_time(0 if match["hour"].lower() == "midnight" else 12, 0)
+
+
+def _build_time(hour: int, minute: int) -> EntityMatch:
+    """Return a time on the 24-hour clock, which may be told without the half of the day."""
+    return EntityMatch(f"{hour:02d}:{minute:02d}", readings=(f"{hour % 12:02d}:{minute:02d} {HALF_DAY}",))
+
+
+def _match_fraction(match: re.Match[str]) -> EntityMatch | None:
+    return EntityMatch(f"{int(match[1])}/{int(match[2])}", (match[1], match[2]))
 
 
 def _identify_unit(groups: dict[str, str | None]) -> str | None:
     """Return the currency, percent sign or unit of a number; None if there is none known."""
     if groups.get("percent"):
         return "%"
-    mark = (groups.get("mark") or groups.get("coin") or "").strip().lower().removeprefix("us ")
+    mark = (groups.get("mark") or groups.get("coin") or "").strip(" .").lower()
     if mark:
-        return CURRENCIES.get(mark) or CURRENCIES[mark.removesuffix("s")]
+        name = mark.removesuffix("s")
+        return CURRENCIES.get(mark) or CURRENCIES.get(name, name)
+    if groups.get("penny"):
+        return "pence"
     unit = (groups.get("unit") or "").lower()
     return UNITS.get(unit) or UNITS.get(unit.removesuffix("s"))
 
@@ -217,11 +324,25 @@ def _build_extractors() -> Iterable[tuple[str, str, Callable[[re.Match[str]], En
     yield rf"{MONTH_HINT}[a-z]*\.? \d", rf"\b{MONTH} {DAY}\b(?![.,:]\d)(?:,? {YEAR}\b)?", _match_date
     yield rf"{MONTH_HINT}[a-z]*\.?,? (?:of )?\d{{4}}", rf"\b{MONTH},? (?:of )?{YEAR}\b", _match_date
     yield r"\d/\d", r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b", _match_slashed_date
-    hours = r"\b(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2}))?(?::\d\d)? ?(?P<half>[ap]\.?m\b\.?)"
+    yield r"\d/\d", r"(?<![\d/.])(\d{1,2})/(\d{1,2})(?![\d/]|\.\d)", _match_fraction
+    spoken = r"(?:(?P<part>half|quarter|\d{1,2}) (?:minutes )?(?P<side>past|(?<=quarter )to) )?(?P<hour>\d{1,2})\b"
+    spoken += r"(?(side)|(?= ?o'clock))(?: o'clock)?(?: ?(?P<half>[ap]\.?m\b\.?))?"
+    yield r"past \d|quarter to \d|\d o'clock", rf"\b{spoken}", _match_spoken_time
+    hours = r"\b(?P<hour>\d{1,2})(?:[:.](?P<minute>\d{1,2}))?(?::\d\d)? ?(?P<half>[ap]\.?m\b\.?)"
     yield r"\d ?[ap]\.?m", hours, _match_time
     yield r"\d:\d", r"\b(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?P<half>)(?![\d:])", _match_time
+    yield "noon|mid", r"\b(?:12 )?(?P<hour>noon|midday|midnight)\b", _match_noon
     yield "0s", r"\b(?P<decade>[12]\d\d0s)\b", lambda match: EntityMatch(match["decade"].lower())
-    yield r"(?:[$€£¥₹]|usd|eur|gbp|jpy|inr|chf) ?\d", rf"(?P<mark>{CURRENCY_SYMBOL}){SCALED_NUMERAL}", _match_quantity
+    coin = rf"(?P<coin>{CURRENCY_NAME}|pounds?)(?!\w)"
+    pence = r"(?:,? and)? (?P<minor>\d\d?) ?(?P<small>pence|p|cents?)(?!\w)"
+    yield r"\d ?(?:pence|p\b|cent)", rf"(?<![\d.]){NUMERAL} ?{coin}{pence}", _match_sum
+    yield r"\d,\d\d(?!\d)", rf"(?<![\d.,]){DECIMAL_COMMA} ?{coin}", _match_quantity
+    yield r"\d,\d\d(?!\d)", rf"(?P<mark>{CURRENCY_SYMBOL}){DECIMAL_COMMA}", _match_quantity
+    yield (
+        rf"(?:[$€£¥₹]|{_CURRENCY_CODES}|kr|rs)\.? ?\d",
+        rf"(?P<mark>{CURRENCY_SYMBOL}){SCALED_NUMERAL}",
+        _match_quantity,
+    )
     yield r"\d", rf"(?<![\d.]){SCALED_NUMERAL}{QUANTITY_SUFFIX}", _match_quantity
 
 
@@ -274,7 +395,7 @@ UNIT_SPELLINGS = {
     "bps": "bp", "basis point": "bp", "percentage point": "%", "per cent": "%", "nanogram": "ng", "deciliter": "dl",
     "decilitre": "dl", "millimole": "mmol", "degree c": "°c", "degree f": "°f", "degree celsius": "°c",
     "degree fahrenheit": "°f", "degrees c": "°c", "degrees f": "°f", "degrees celsius": "°c",
-    "degrees fahrenheit": "°f",
+    "degrees fahrenheit": "°f", "pound": "lb",
 }  # fmt: skip
 """Spellings that are only accepted in `parse_quantities`."""
 NUMBER_PATTERN = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from ragfault.text.entities import EntityIndex, extract_entities, extract_literals
+from ragfault.text.entities import EntityIndex, extract_entities, extract_literals, extract_readings
 from ragfault.text.normalization import NEGATIONS, normalize_answer, split_content_words, split_words
 from ragfault.text.quantities import EntityMatch, convert_number_words, extract_quantities, parse_quantities
 
@@ -35,7 +35,9 @@ def settle_agreement(answer: str, reference: str) -> bool | None:
     >>> settle_agreement("46 °C", "64 °C"), settle_agreement("Oslo", "Bergen")
     (False, None)
     """
-    if normalize_answer(answer) == normalize_answer(reference):
+    is_restated = normalize_answer(answer) == normalize_answer(reference)
+    # without punctuation 4.5 and 45 are one
+    if is_restated and extract_literals(answer).keys() == extract_literals(reference).keys():
         return True
     if _list_forms(answer) == _list_forms(reference) != []:
         return True
@@ -78,7 +80,8 @@ def compare_words(query: str, reference: str, answer: str) -> np.ndarray:
     answer_words = frozenset(split_words(answer))
     new = stated - asked or stated
     entities, literals = extract_entities(reference) - extract_entities(query), extract_literals(reference).keys()
-    index, answer_literals = EntityIndex(answer), extract_literals(answer).keys()
+    index = EntityIndex(answer)
+    answer_literals = {form for forms in extract_readings(answer).values() for form in forms}
     bare, bare_reference = normalize_answer(answer), normalize_answer(reference)
     return np.array(
         [
