@@ -11,7 +11,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 from msgspec.structs import replace
@@ -250,6 +250,33 @@ def match_names(name: str, chunks: Sequence[Chunk]) -> list[Chunk]:
             on_page = [c for c in matches if pages & {str(c.metadata.get(key)) for key in PAGE_KEYS}]
             return on_page or matches
     return []
+
+
+def name_cited_chunk(citation: Any, chunks: Sequence[dict[str, Any]]) -> Any:
+    """Give a recorded citation the id of its chunk, where it has the `place` of the chunk, from 0, or its `document`.
+
+    Of several chunks of one document it is the one that holds the quote, else the one nearest to the quote or claim.
+
+    >>> chunks = [{"id": name, "document": "f", "text": text} for name, text in (("a", "At ten."), ("b", "At six."))]
+    >>> name_cited_chunk({"place": 1}, chunks), name_cited_chunk({"document": "f", "quote": "At ten."}, chunks)
+    ({'chunk': 'b'}, {'chunk': 'a', 'quote': 'At ten.'})
+    """
+    if not isinstance(citation, dict) or "chunk" in citation:
+        return citation
+    rest = {key: item for key, item in citation.items() if key not in ("place", "document")}
+    place, document = citation.get("place"), citation.get("document")
+    if isinstance(place, int) and 0 <= place < len(chunks):
+        return {"chunk": chunks[place]["id"], **rest}
+    if document is None:
+        return citation
+    known = [
+        Chunk(**{key: chunk[key] for key in ("id", "text", "document", "metadata") if chunk.get(key) is not None})
+        for chunk in chunks
+    ]
+    words = str(rest.get("quote") or rest.get("claim") or "")
+    matches = match_names(str(document), known)
+    chunk = max(matches, key=lambda chunk: (words in chunk.text, measure_shared(words, chunk)), default=None)
+    return {"chunk": chunk.id if chunk else str(document), **rest}
 
 
 def _list_names(chunk: Chunk) -> list[str]:

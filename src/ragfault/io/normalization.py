@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ragfault.io.agents.message_logs import read_agent_log
+from ragfault.io.citations import name_cited_chunk
 from ragfault.io.field_values import (
     FIELD_NORMALIZERS,
     UNREADABLE_LIST,
@@ -93,7 +94,7 @@ def normalize_record(
         taken += shape.drop
     _split_conversation(values)
     _split_rendered_prompt(values)
-    taken += _read_agent_steps(record, values, columns)
+    taken += _read_agent_steps(record, values, columns, shape)
     if parse_cells:
         values = {name: parse_cell(name, value) for name, value in values.items()}
         values = {name: value for name, value in values.items() if value is not None}
@@ -207,7 +208,9 @@ def _drop_absent_chunks(values: dict[str, Any], columns: ColumnMap) -> None:
         values["chunks"] = [item for item in chunks if item not in (None, "")]
 
 
-def _read_agent_steps(record: RawRecord, values: dict[str, Any], columns: ColumnMap) -> list[str]:
+def _read_agent_steps(
+    record: RawRecord, values: dict[str, Any], columns: ColumnMap, shape: RecordShape | None
+) -> list[str]:
     """Take the steps from the messages of an agent, and what no other column holds; return the columns used up."""
     log = None if values.get("steps") is not None else read_agent_log(record)
     if log is None or not log.steps:
@@ -219,6 +222,9 @@ def _read_agent_steps(record: RawRecord, values: dict[str, Any], columns: Column
         own |= {name for name in ("answer", "chunks") if not roots.get(name)}
         if log.query and values.get("query") != log.query:
             values |= {"query": log.query, "history": log.history or None}
+    if shape is not None and shape.chunks:
+        # the format says what names a chunk: the id of a file names many
+        own.discard("chunks")
     given = {"chunks": log.chunks or None, "answer": log.answer, "query": log.query}
     for name, value in given.items():
         if value is not None and (values.get(name) is None or name in own - {"query"}):
@@ -307,6 +313,8 @@ def _build_fields(values: dict[str, Any]) -> dict[str, Any]:
         fields["gold"] = normalize_gold(fields["gold"])
     if isinstance(values.get("gold"), (str, list)) and isinstance(fields["gold"].get("chunks"), dict):
         fields["gold"]["chunks"] = name_gold_texts(fields["gold"]["chunks"], fields.get("chunks") or [])
+    if isinstance(fields.get("citations"), list):
+        fields["citations"] = [name_cited_chunk(item, fields.get("chunks") or []) for item in fields["citations"]]
     _keep_extra_keys(fields)
     fields.setdefault("id", "")
     return fields

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ragfault.io.formats.conversations import find_turns
 from ragfault.io.formats.field_names import join_words, split_words
+from ragfault.io.formats.paths import list_parallel
 from ragfault.io.formats.texts import count_words, is_code, join_text, parse_list_text
 from ragfault.text.citation_marks import FILE_STEM
 
@@ -175,11 +176,7 @@ SPREAD_NAMES = frozenset(
 
 def _join_parallel_lists(value: dict[str, Any]) -> list[dict[str, Any]] | None:
     """Join an object of equally long lists, one of them of texts, to one object for each place."""
-    lists = {
-        key: part[0] if len(part) == 1 and isinstance(part[0], list) and key != "sentences" else part
-        for key, part in value.items()
-        if isinstance(part, list) and part
-    }
+    lists = {key: part for key, part in list_parallel(value).items() if part}
     lengths = {len(part) for part in lists.values()}
     keys = [key for key, part in lists.items() if any(is_passage_text(item) for item in part)]
     if len(lists) < 2 or len(lengths) != 1 or not keys or any(isinstance(passage, dict) for passage in lists[keys[0]]):

@@ -145,9 +145,20 @@ def _has_value(item: Any, condition: str) -> bool:
 
 def _list_rows(value: dict[str, Any]) -> list[dict[str, Any]] | None:
     """List the rows of an object of equally long lists; None where it is none."""
-    lists = {key: item for key, item in value.items() if isinstance(item, list)}
+    lists = list_parallel(value)
     sizes = {len(item) for item in lists.values()}
     return [{key: item[i] for key, item in lists.items()} for i in range(sizes.pop())] if len(sizes) == 1 else None
+
+
+def list_parallel(value: dict[str, Any]) -> dict[str, list[Any]]:
+    """List the lists of an object; where some stand in a list of one query, as in Chroma, these alone.
+
+    >>> list_parallel({"ids": [["a", "b"]], "documents": [["Oslo", "Bergen"]], "included": ["documents"]})
+    {'ids': ['a', 'b'], 'documents': ['Oslo', 'Bergen']}
+    """
+    lists = {key: part for key, part in value.items() if isinstance(part, list)}
+    nested = {key: part[0] for key, part in lists.items() if len(part) == 1 and isinstance(part[0], list)}
+    return nested if len(nested) > 1 else lists
 
 
 def list_numbered(names: Any, pattern: str) -> list[str]:

@@ -88,10 +88,11 @@ SHAPE_FOLDER = Path(__file__).parent.parent / "shapes"
 SHAPE_KEYS = frozenset(
     (
         *("title", "version", "source", "signature", "closed", "fields", "chunks", "units", "split", "drop"),
-        *("repeats", "spans"),
+        *("repeats", "spans", "within", "citations"),
     )
 )
 CHUNK_KEYS = ("id", "text", "score", "document", "gold")
+CITATION_KEYS = ("chunk", "document", "place", "quote", "claim", "start", "end")
 MILLISECONDS = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 """Unit of a time → how many milliseconds one is."""
 
@@ -112,6 +113,8 @@ class RecordShape(NamedTuple):
     """The fields are complete: no further column is looked at."""
     chunks: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """Field of a chunk, or `gold` → its paths within an item of the chunks."""
+    citations: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Field of a citation, `document` or `place` → its paths within an item of the citations."""
     units: Mapping[str, str] = MappingProxyType({})
     """Field of a time → the unit in which it is written."""
     split: Mapping[str, str] = MappingProxyType({})
@@ -174,6 +177,7 @@ def load_shape(path: Path) -> RecordShape:
     ('user_input', 'question')
     """
     table = read_toml(path)
+    prefixes = ["", *(f"{name}." for name in table.get("within", ()))]
     if unknown := sorted(table.keys() - SHAPE_KEYS):
         raise InputError(f"{path}: a shape has no `{unknown[0]}`; there are: {', '.join(sorted(SHAPE_KEYS))}")
     signatures = table.get("signature") or []
@@ -191,12 +195,15 @@ def load_shape(path: Path) -> RecordShape:
     return RecordShape(
         name=path.stem,
         title=str(table.get("title", path.stem)),
-        signatures=tuple(map(tuple, signatures)),
-        columns=columns,
+        signatures=tuple(tuple(prefix + mark for mark in marks) for marks in signatures for prefix in prefixes),
+        columns={
+            field: tuple(prefix + item for item in paths for prefix in prefixes) for field, paths in columns.items()
+        },
         version=str(table.get("version", "")),
         source=str(table.get("source", "")),
         closed=bool(table.get("closed")),
         chunks=_read_paths(path, "chunks", table.get("chunks", {}), CHUNK_KEYS),
+        citations=_read_paths(path, "citations", table.get("citations", {}), CITATION_KEYS),
         units=units,
         split=table.get("split", {}),
         drop=tuple(table.get("drop", ())),
@@ -290,9 +297,38 @@ def convert_values(values: dict[str, Any], shape: RecordShape) -> dict[str, Any]
         grades = {chunk["id"]: grade for chunk, grade in converted if grade}
         if grades and values.get("gold") is None:
             values["gold"] = grades
+    if shape.citations:
+        values["citations"] = _convert_citations(values.get("citations"), shape.citations)
     if shape.closed and isinstance(answer := values.get("answer"), list):
         values["answer"] = join_text(answer)
     return values
+
+
+def _convert_citations(value: Any, columns: Mapping[str, tuple[str, ...]]) -> list[RawRecord] | None:
+    """Convert items that cite, in lists of any depth, to citations; None where nothing is cited.
+
+    A path that finds a list in an item, such as the marks of a block of text, gives a citation for each.
+
+    >>> columns = {"place": ("by[].at",), "claim": ("said",)}
+    >>> _convert_citations([{"said": "At ten.", "by": [{"at": 0}, {"at": 2}]}], columns)
+    [{'place': 0, 'claim': 'At ten.'}, {'place': 2, 'claim': 'At ten.'}]
+    """
+    if isinstance(value, list):
+        return [cited for item in value for cited in _convert_citations(item, columns) or ()] or None
+    parts = {
+        field: next((v for p in paths if (v := get_path(value, p)) not in (ABSENT, None)), None)
+        for field, paths in columns.items()
+    }
+    size = max((len(part) for part in parts.values() if isinstance(part, list)), default=1)
+    rows = [
+        {
+            field: item
+            for field, part in parts.items()
+            if (item := part[i] if isinstance(part, list) and i < len(part) else part) is not None
+        }
+        for i in range(size)
+    ]
+    return [row for row in rows if row.keys() & {"chunk", "document", "place"}] or None
 
 
 def _convert_chunk(item: Any, columns: Mapping[str, tuple[str, ...]]) -> tuple[Any, Any]:
