@@ -201,8 +201,9 @@ def measure_set(
 
 
 def measure_size(files: list[str]) -> str:
-    """Return the size of the judge's files in the package."""
-    total = sum((PACKAGE / name).stat().st_size for name in files)
+    """Return the size of the judge's files and folders in the package."""
+    paths = [path for name in files for path in [PACKAGE / name, *(PACKAGE / name).glob("*")] if path.is_file()]
+    total = sum(path.stat().st_size for path in paths)
     return f"{total / 1e6:.1f} MB" if total >= 1e6 else f"{total / 1e3:.0f} kB"
 
 

@@ -26,8 +26,8 @@ EPSILON = 1e-12
 class GraphBuilder:
     """The nodes and initializers of a graph. Each method adds some and returns the name of their output."""
 
-    def __init__(self, is_quantised: bool) -> None:
-        self.is_quantised = is_quantised
+    def __init__(self, is_quantised: bool, vocabulary: int = VOCABULARY_SIZE) -> None:
+        self.is_quantised, self.vocabulary = is_quantised, vocabulary
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
 
@@ -77,12 +77,24 @@ class GraphBuilder:
         return self.add_node("LayerNormalization", [value, *weights], f"{name}.out", axis=-1, epsilon=EPSILON)
 
 
+def add_words(graph: GraphBuilder) -> str:
+    """Add the vectors of the words; in a quantized graph they are 8-bit integers with a scale a word."""
+    if not graph.is_quantised:
+        return graph.add_node("Gather", [graph.add_weight("word", graph.vocabulary, HIDDEN_SIZE), "ids"], "words")
+    weight = graph.add_weight("word", graph.vocabulary, HIDDEN_SIZE, kind=TensorProto.INT8)
+    graph.add_node("Gather", [weight, "ids"], "word.steps")
+    graph.add_node("Cast", ["word.steps"], "word.whole", to=TensorProto.FLOAT)
+    graph.add_node("Gather", [graph.add_weight("word.s", graph.vocabulary), "ids"], "word.scale")
+    graph.add_node("Unsqueeze", ["word.scale", "axis2"], "word.step")
+    return graph.add_node("Mul", ["word.whole", "word.step"], "words")
+
+
 def add_embeddings(graph: GraphBuilder) -> str:
     """Add the sum of the embeddings of word, position and segment, and the bias that masks padding in attention."""
     for name, value in (("axis0", [0]), ("axis1", [1]), ("axis2", [2]), ("axes", [1, 2])):
         graph.add_constant(name, np.array(value, np.int64))
     graph.add_constant("one", np.float32(1))
-    graph.add_node("Gather", [graph.add_weight("word", VOCABULARY_SIZE, HIDDEN_SIZE), "ids"], "words")
+    add_words(graph)
     graph.add_node("Gather", [graph.add_weight("kind", 2, HIDDEN_SIZE), "kinds"], "sides")
     graph.add_node("Shape", ["ids"], "length", start=1, end=2)
     graph.add_node(
@@ -129,13 +141,13 @@ def add_layer(graph: GraphBuilder, hidden: str, number: int) -> str:
     return graph.add_norm(prefix + "second", prefix + "n2")
 
 
-def add_layers(graph: GraphBuilder) -> str:
+def add_layers(graph: GraphBuilder, count: int = LAYER_COUNT) -> str:
     """Add embeddings and all layers."""
     graph.add_constant("heads", np.array([0, 0, 3, HEAD_COUNT, HIDDEN_SIZE // HEAD_COUNT], np.int64))
     graph.add_constant("flat", np.array([0, 0, HIDDEN_SIZE], np.int64))
     graph.add_constant("scale", np.float32((HIDDEN_SIZE // HEAD_COUNT) ** -0.5))
     value = add_embeddings(graph)
-    for number in range(LAYER_COUNT):
+    for number in range(count):
         value = add_layer(graph, value, number)
     return value
 

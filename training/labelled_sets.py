@@ -71,7 +71,7 @@ def read_labelled_rows(data: Path, file: str) -> Iterator[Row]:
         yield from iterate_rows(data / f"{file}.jsonl.gz")
         return
     for number, item in enumerate(read_items()):
-        if item.writer in TEST_WRITERS or item.language != "en":
+        if item.writer in TEST_WRITERS:
             history = [{"role": ROLES[place % 2], "text": text} for place, text in enumerate(item.history)]
             yield {
                 "id": f"{item.unit} {number}", "source_id": item.unit, "query": item.query, "history": history,
@@ -125,7 +125,7 @@ SETS = (
         for kind in KINDS
     ),
     *(
-        LabelledSet(f"authored, {language}", AUTHORED, AUTHORED, "short claim", "units in this language", "support",
+        LabelledSet(f"authored, {language}", AUTHORED, AUTHORED, "short claim", AUTHORED_PART, "support",
                     includes=select_authored("language", language))
         for language in LANGUAGES
     ),

@@ -51,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     data = parser.parse_args().data
-    pairs = [(pair, "authored" if is_authored(pair.group) else "public") for pair in reply_rows(data)]
+    pairs = [(pair, "authored" if is_authored(pair.group) else "public") for pair in reply_rows()(data)]
     statements = random.Random(1).sample(list(list_statements(data)), STATEMENTS)
     pairs += [(pair, "statements") for pair in statements]
     replies = [pair.second for pair, _ in pairs]

@@ -7,9 +7,10 @@ import pytest
 from ragfault import Chunk, Trace, bisect, compare, evaluate, gate
 from ragfault.cli.commands import run_command
 from ragfault.comparison.investigation.hypotheses import investigate
-from ragfault.diagnosis.languages import describe_wrapped, is_foreign
+from ragfault.diagnosis.languages import describe_wrapped
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.io.runs.run import Run
+from ragfault.judges.checks.languages import detect_language, is_foreign
 from ragfault.report.builders.scorecard import build_verdict
 from ragfault.report.renderers.terminal import render_terminal
 
@@ -141,3 +142,23 @@ def test_no_target_is_missed_by_verdicts_in_a_language_that_the_judge_does_not_k
         assert [row.result for row in findings.scorecard.aggregates] == results
         assert [decision.result for decision in gate(runs[name], thresholds).decisions] == results
         assert name == "english" or all(remedy.may_be_false_positives for remedy in findings.remedies)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("de", "Die Werkstatt ist am Montag geschlossen, weil der Meister nicht da ist."),
+        ("fr", "Les billets ne sont pas remboursés, mais ils restent valables dans la semaine."),
+        ("es", "El taller está cerrado los lunes porque el maestro no está."),
+        ("it", "Il museo non è aperto nel mese di agosto, e la torre nemmeno."),
+        ("pt", "A oficina não abre aos domingos, mas os balcões da estação abrem."),
+        ("pl", "Warsztat nie jest otwarty w niedzielę, a kasa przez cały dzień się nie zamyka."),
+        ("ja", "工房は月曜日に休みます。"),
+        ("zh", "作坊星期一不开门。"),
+        ("other", "Мастерская закрыта по понедельникам."),
+        ("en", "The workshop is closed on Mondays."),
+    ],
+)
+def test_script_and_common_words_name_the_language(language: str, text: str):
+    """Each of the languages that the encoder reads is told; of another one is said that it is another."""
+    assert detect_language(text) == language

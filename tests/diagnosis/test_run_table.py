@@ -52,7 +52,7 @@ def test_one_pass_finds_what_single_reads_find(run):
         assert getattr(loaded, name) == getattr(single, name), name
     assert loaded.clusters.tolist() == single.clusters.tolist()
     assert len(set(single.clusters.tolist())) == 4
-    assert loaded.foreign.tolist() == single.foreign.tolist()
+    assert loaded.unknown.tolist() == single.unknown.tolist()
     for name in ("counts", "length", "relevance", "used", "missing", "clusters"):
         assert getattr(loaded.chunks, name).tolist() == getattr(single.chunks, name).tolist(), name
 

@@ -244,7 +244,7 @@ def test_a_run_in_another_language_warns_of_a_judge_that_knows_english_only(tmp_
             for (trace, verdicts), text in zip(pairs, texts, strict=True)
         ]
         findings = analyze(evaluate_pairs(tmp_path / name, changed, ["redundancy"]))
-        assert findings.foreign_traces == foreign
+        assert findings.languages.get("de", 0) == foreign
         return replace(findings, manifest=replace(findings.manifest, judge="embedded/6 a=b"))
 
     many, few, none = analyze_texts("two", 2), analyze_texts("one", 1), analyze_texts("none", 0)
@@ -255,6 +255,9 @@ def test_a_run_in_another_language_warns_of_a_judge_that_knows_english_only(tmp_
     assert list_run_warnings(few) == list_run_warnings(none) == []
     model = replace(many, manifest=replace(many.manifest, judge="llm:some-model/1"))
     assert list_run_warnings(model) == []
+    measured = replace(many, manifest=replace(many.manifest, judge="encoder/8 a=b"))
+    [warning] = list_run_warnings(measured)
+    assert "German" in warning
 
 
 def test_no_problem_is_called_absent_where_no_judge_looked(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ragfault.judges.encoder.model import expand_blocks
 from training.encoder.pack import TARGET, quantise_weights, quantise_words
 
 
@@ -18,7 +19,10 @@ def unpack_weights(path: Path) -> dict[str, np.ndarray]:
     """Return packed weights as floats, under the names of the graph."""
     with np.load(path) as packed:
         weights = {name: packed[name] for name in packed.files}
-    weights["word"] = weights["word"] * weights.pop("word.s")[:, None]
+    if "word.blocks" in weights:
+        weights["word"] = expand_blocks(weights.pop("word.blocks"), weights.pop("word.d"))
+    else:
+        weights["word"] = weights["word"] * weights.pop("word.s")[:, None]
     for name in [name for name in weights if name[0].isdigit() and name.endswith(".s")]:
         matrix = f"{name.removesuffix('s')}w"
         weights[matrix] = (weights[matrix] * weights.pop(name)).astype(np.float32)

@@ -22,14 +22,14 @@ from ragfault.judges.checks.claims import extract_claims
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.encoder.judge import EncoderJudge, EncoderSession, count_threads
 from ragfault.judges.numeric_threads import use_one_thread
-from training.authored.items import read_items
+from training.authored.items import Item, read_items
 from training.data_files import Row, assign_fold, read_rows
-from training.encoder.rows import LETTERS, MEASURED_SHARE, TEST_WRITERS, authored_items, is_measured
+from training.encoder.rows import LETTERS, MEASURED_SHARE, OTHER_LANGUAGES, TEST_WRITERS, authored_items, is_measured
 
 EMBEDDED_ODDS = Path(__file__).parent / "embedded_odds.npz"
 TRANSFER_SETS = ("wice_dev", "begin_dev", "attributionbench_dev")
 # Answers of each set that are read: more take longer and change little.
-SAMPLES = {"authored": 700, "ragtruth": 900, "w7": 600}
+SAMPLES = {"authored": 700, "ragtruth": 900, "w7": 600, "public": 150}
 
 
 class LabelledAnswer(NamedTuple):
@@ -69,11 +69,7 @@ def list_items(set_name: str) -> Iterator[LabelledAnswer]:
     else:
         items = [item for item in authored_items() if is_measured(item.unit) and item.writer not in TEST_WRITERS]
     for item in random.Random(2).sample(items, min(SAMPLES[set_name], len(items))):
-        bad = int(LETTERS[item.label] != 0)
-        identity = f"{item.unit} {item.version} {item.claim}"
-        yield LabelledAnswer(
-            set_name, identity, item.unit, item.query, item.history, item.chunks, (item.claim,), (bad,), bad
-        )
+        yield label_item(set_name, item)
 
 
 def split_answer(set_name: str, row: Row) -> LabelledAnswer:
@@ -126,6 +122,37 @@ def list_fitted(data: Path) -> Iterator[LabelledAnswer]:
     """Yield all answers on which the stack is fitted."""
     yield from list_items("authored")
     yield from list_ragtruth(data, 0)
+
+
+def label_item(set_name: str, item: Item) -> LabelledAnswer:
+    """Return an authored claim as an answer of one claim."""
+    bad = int(LETTERS[item.label] != 0)
+    identity = f"{item.unit} {item.version} {item.claim}"
+    return LabelledAnswer(
+        set_name, identity, item.unit, item.query, item.history, item.chunks, (item.claim,), (bad,), bad
+    )
+
+
+def list_other_languages(data: Path) -> Iterator[LabelledAnswer]:
+    """Yield claims in other languages that were kept apart: authored ones, and some of the public sets."""
+    for item in authored_items(OTHER_LANGUAGES):
+        if is_measured(item.unit) and item.writer not in TEST_WRITERS:
+            yield label_item("authored", item)
+    for name in ("indonli", "inferes", "farstail", "danish_fever"):
+        rows = read_rows(data / "entailment_train", name)
+        for row in sample_rows([row for row in rows if is_measured(row["source_id"])], SAMPLES["public"]):
+            bad = int(row["label"] != "supported")
+            yield LabelledAnswer(
+                "public", str(row["id"]), row["source_id"], "", (), (row["premise"],), (row["claim"],), (bad,), bad
+            )
+
+
+def list_test_languages(data: Path) -> Iterator[LabelledAnswer]:
+    """Yield claims in other languages by a writer on whom nothing was trained."""
+    del data
+    for item in authored_items(OTHER_LANGUAGES):
+        if item.writer in TEST_WRITERS:
+            yield label_item(item.language, item)
 
 
 def load_embedded_odds() -> dict[str, np.ndarray]:

@@ -1,6 +1,8 @@
-"""Write the graph of the encoder: six layers, the outputs of all heads and what they read, no weights.
+"""Write the graphs of the encoder: all layers, the outputs of all heads and what they read, no weights.
 
 python -m training.encoder.graph
+
+One graph for each packed model: they differ in the number of layers and of words.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto
 
-from ragfault.judges.encoder.model import HEADS
+from ragfault.judges.encoder.model import ENGLISH, HEADS, MULTILINGUAL, load_weights
 from training.graph import HIDDEN_SIZE, GraphBuilder, add_layers, add_mean, finish_model
 
-TARGET = Path(__file__).parents[2] / "src/ragfault/judges/encoder/graph.onnx"
+FOLDER = Path(__file__).parents[2] / "src/ragfault/judges/encoder"
 
 
 def add_heads(graph: GraphBuilder, value: str) -> None:
@@ -30,12 +32,17 @@ def add_heads(graph: GraphBuilder, value: str) -> None:
     graph.add_node("Identity", [graph.add_linear(joined, "head", HIDDEN_SIZE, size)], "outputs")
 
 
-def build_model() -> ModelProto:
-    """Build the graph with quantised matrices."""
-    graph = GraphBuilder(is_quantised=True)
-    add_heads(graph, add_layers(graph))
+def build_model(layers: int, vocabulary: int) -> ModelProto:
+    """Build a graph with quantised matrices and word vectors."""
+    graph = GraphBuilder(is_quantised=True, vocabulary=vocabulary)
+    add_heads(graph, add_layers(graph, layers))
     return finish_model(graph, {"outputs": sum(map(len, HEADS.values())), "pooled": 3 * HIDDEN_SIZE})
 
 
 if __name__ == "__main__":
-    print(f"{TARGET}: {TARGET.write_bytes(build_model().SerializeToString()):,} bytes")
+    for folder in (ENGLISH, MULTILINGUAL):
+        weights = load_weights(folder)
+        layers = sum(name.endswith(".up.w") for name in weights)
+        model = build_model(layers, vocabulary=len(weights["word"]))
+        target = FOLDER / folder / "graph.onnx"
+        print(f"{target}: {target.write_bytes(model.SerializeToString()):,} bytes")

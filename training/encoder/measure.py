@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import BertTokenizerFast
 
 from ragfault.judges.encoder.evidence import claim_text, evidence
+from ragfault.judges.encoder.model import ENGLISH
 from training.authored.check import auroc
 from training.data_files import Row, iterate_rows
 from training.encoder.model import Encoder, read_configuration
 from training.encoder.rows import (
+    LANGUAGES,
     LETTERS,
     Pair,
     answer_sentences,
@@ -28,7 +29,7 @@ from training.encoder.rows import (
     relevance_rows,
     reply_rows,
 )
-from training.encoder.train import HAS_BFLOAT16, encoded
+from training.encoder.train import HAS_BFLOAT16, encoded, load_tokenizer
 
 BATCH = 32
 
@@ -42,7 +43,7 @@ class Reader:
         self.model = Encoder(read_configuration(base))
         self.model.load_state_dict(saved["average"])
         self.model.eval()
-        self.tokenizer = BertTokenizerFast.from_pretrained(base)
+        self.tokenizer = load_tokenizer(base)
 
     @torch.no_grad()
     def probabilities(self, pairs: list[Pair], head: str = "entailment") -> np.ndarray:
@@ -196,8 +197,8 @@ def main() -> None:
     show("contrast", contrast_figures(reader, options.data))
     show("authored", authored_figures(reader))
     show("agreement", head_figures(reader, options.data, key_rows, "agreement"))
-    show("agreement, authored", head_figures(reader, options.data, authored_key_rows, "agreement"))
-    show("reply", head_figures(reader, options.data, reply_rows, "reply"))
+    show("agreement, authored", head_figures(reader, options.data, authored_key_rows(LANGUAGES[ENGLISH]), "agreement"))
+    show("reply", head_figures(reader, options.data, reply_rows(), "reply"))
     show("relevance", head_figures(reader, options.data, relevance_rows, "relevance"))
     show("transfer", transfer_figures(reader, options.data))
     show("ragtruth", ragtruth_figures(reader, options.data))

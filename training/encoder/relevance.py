@@ -13,12 +13,12 @@ from sklearn.linear_model import LogisticRegression
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.embedded.judge import EmbeddedSession
 from ragfault.judges.encoder.evidence import evidence
-from ragfault.judges.encoder.model import EncoderModel
+from ragfault.judges.encoder.model import ENGLISH, MULTILINGUAL, EncoderModel, load_encoder
 from ragfault.judges.encoder.stack import LEAST_RELEVANCE
 from ragfault.judges.lexical.entailment import EntailmentThresholds
 from ragfault.stats.classification import auroc, auroc_within_groups
 from training.data_files import iterate_rows
-from training.encoder.rows import authored_relevance, is_measured
+from training.encoder.rows import LANGUAGES, OTHER_LANGUAGES, authored_relevance, is_measured
 
 # Passages of each set that the weights are fitted on, and questions of WikiQA that they are measured on.
 SAMPLE, QUESTIONS = 400, 130
@@ -34,8 +34,22 @@ class JudgedPassage(NamedTuple):
     measured: bool
 
 
-def list_passages(data: Path) -> Iterator[JudgedPassage]:
-    """Yield passages with labels; the development part of WikiQA took no part in training."""
+def list_passages(data: Path, model: str) -> Iterator[JudgedPassage]:
+    """Yield passages with labels in the languages of a model."""
+    languages = OTHER_LANGUAGES if model == MULTILINGUAL else LANGUAGES[ENGLISH]
+    for pair in authored_relevance(random.Random(1), languages):
+        yield JudgedPassage("authored", pair.second, pair.first, pair.label == 0, is_measured(pair.group))
+    for row in iterate_rows(data / "entailment_train" / "relevance_multilingual.jsonl.gz"):
+        if row["lang"] in languages:
+            yield JudgedPassage(
+                "NoMIRACL", row["query"], row["passage"], row["relevant"], is_measured(row["source_id"])
+            )
+    if model == ENGLISH:
+        yield from list_english_passages(data)
+
+
+def list_english_passages(data: Path) -> Iterator[JudgedPassage]:
+    """Yield passages of WikiQA, whose development part took no part in training, and of TREC."""
     for row in iterate_rows(data / "wikiqa.jsonl.gz"):
         measured = row["split"] != "train" or is_measured(row["source_id"])
         yield JudgedPassage("WikiQA", row["query"], row["passage"], row["label"] > 0, measured)
@@ -43,13 +57,6 @@ def list_passages(data: Path) -> Iterator[JudgedPassage]:
         yield JudgedPassage(
             "TREC DL 2019", row["query"], row["passage"], row["label"] > 1, is_measured(row["source_id"])
         )
-    for pair in authored_relevance(random.Random(1)):
-        yield JudgedPassage("authored", pair.second, pair.first, pair.label == 0, is_measured(pair.group))
-    for row in iterate_rows(data / "entailment_train" / "relevance_multilingual.jsonl.gz"):
-        if row["lang"] == "en":
-            yield JudgedPassage(
-                "NoMIRACL", row["query"], row["passage"], row["relevant"], is_measured(row["source_id"])
-            )
 
 
 def sample_fitted(passages: Sequence[JudgedPassage]) -> Iterator[JudgedPassage]:
@@ -63,7 +70,7 @@ def sample_fitted(passages: Sequence[JudgedPassage]) -> Iterator[JudgedPassage]:
 
 def sample_measured(passages: Sequence[JudgedPassage]) -> Iterator[JudgedPassage]:
     """Yield the passages of the questions that are measured."""
-    for name in ("TREC DL 2019", "WikiQA"):
+    for name in ("TREC DL 2019", "WikiQA", "NoMIRACL"):
         unseen = [item for item in passages if item.set == name and item.measured]
         queries = sorted({item.query for item in unseen})
         chosen = set(random.Random(1).sample(queries, min(QUESTIONS, len(queries))))
@@ -82,9 +89,9 @@ def read_passages(model: EncoderModel, passages: Iterable[JudgedPassage]) -> np.
     return np.array(rows)
 
 
-def fit_relevance(model: EncoderModel, data: Path) -> np.ndarray:
+def fit_relevance(name: str, data: Path) -> np.ndarray:
     """Fit the weights, each set and label alike, and print the AUROC of each judge on questions kept apart."""
-    passages = list(list_passages(data))
+    model, passages = load_encoder(name), list(list_passages(data, name))
     fitted = list(sample_fitted(passages))
     kinds = np.array([f"{item.set} {item.relevant}" for item in fitted])
     labels = np.array([item.relevant for item in fitted])
@@ -93,15 +100,15 @@ def fit_relevance(model: EncoderModel, data: Path) -> np.ndarray:
     weights = np.append(layer.coef_[0], layer.intercept_[0])
     measured = list(sample_measured(passages))
     odds = read_passages(model, measured)
-    for name in dict.fromkeys(item.set for item in measured):
-        inside = np.array([item.set == name for item in measured])
+    for source in dict.fromkeys(item.set for item in measured):
+        inside = np.array([item.set == source for item in measured])
         relevant = np.array([item.relevant for item in measured])[inside]
-        queries = [item.query for item in measured if item.set == name]
+        queries = [item.query for item in measured if item.set == source]
         scores = {"read": odds[:, 0], "embedded": odds[:, 1], "both": odds @ weights[:2]}
         for judge, values in scores.items():
             within = auroc_within_groups(values[inside], relevant, queries)
             area = auroc(values[inside], relevant)
             print(
-                f"relevance {name} {judge}: {inside.sum():,}  AUROC {area:.3f}  within {within.value:.3f}", flush=True
+                f"relevance {source} {judge}: {inside.sum():,}  AUROC {area:.3f}  within {within.value:.3f}", flush=True
             )
     return weights

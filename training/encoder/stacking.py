@@ -16,7 +16,14 @@ from ragfault.judges.encoder.stack import INPUTS, SupportStack, predict_grounded
 from ragfault.stats.bootstrap import bootstrap_estimates
 from ragfault.stats.classification import RankedScores, calibration_error
 from ragfault.stats.estimates import BootstrapEstimate
-from training.encoder.claims import WeighedAnswer, list_fitted, list_measured, weigh_answers
+from training.encoder.claims import (
+    WeighedAnswer,
+    list_fitted,
+    list_measured,
+    list_other_languages,
+    list_test_languages,
+    weigh_answers,
+)
 
 # Column of the inputs: what the encoder reads of support, and what the embedded judge says against it.
 READ, WORDS = 0, 2
@@ -98,6 +105,19 @@ def fit_stack(data: Path) -> SupportStack:
     for name in dict.fromkeys(item.answer.set for item in measured):
         print_set(name, [item for item in measured if item.answer.set == name], stack)
     return stack
+
+
+def fit_multilingual_stack(data: Path) -> SupportStack:
+    """Fit the stack of the multilingual model, print how it does in each language on another writer, and return it."""
+    # The embedded judge knows no words of these languages: what the encoder reads of support has the only weight.
+    fitted = [item._replace(inputs=item.inputs[:, [READ]]) for item in weigh_answers(list_other_languages(data))]
+    weights = np.zeros(len(INPUTS))
+    weights[[READ, -1]] = fit_weights(fitted)
+    print("weights", dict(zip(INPUTS, weights.round(2).tolist(), strict=True)), flush=True)
+    measured = weigh_answers(list_test_languages(data))
+    for name in dict.fromkeys(item.answer.set for item in measured):
+        print_set(name, [item for item in measured if item.answer.set == name], SupportStack(weights, np.zeros(3)))
+    return SupportStack(weights, relevance=np.zeros(3))
 
 
 def print_set(name: str, answers: Sequence[WeighedAnswer], stack: SupportStack) -> None:

@@ -1,4 +1,4 @@
-"""Write the weights that a training of the encoder starts from: python -m training.encoder.start TARGET.npz.
+"""Write the weights that a training starts from: python -m training.encoder.start TARGET.npz [MODEL].
 
 They are those of the package, as floats under the names of BERT.
 """
@@ -9,10 +9,9 @@ import sys
 
 import numpy as np
 
-from ragfault.judges.encoder.model import HEADS
-from ragfault.retrieval.embedders.minilm import LAYER_COUNT
+from ragfault.judges.encoder.model import ENGLISH, HEADS
 from training.encoder.average import unpack_weights
-from training.encoder.pack import TARGET
+from training.encoder.pack import FOLDER
 
 LINEAR_NAMES = {"out": "attention.output.dense", "up": "intermediate.dense", "down": "output.dense"}
 NORM_NAMES = {"n1": "attention.output.LayerNorm", "n2": "output.LayerNorm"}
@@ -27,7 +26,7 @@ def rename_weights(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         "embeddings.LayerNorm.weight": weights["norm.w"],
         "embeddings.LayerNorm.bias": weights["norm.b"],
     }
-    for number in range(LAYER_COUNT):
+    for number in range(sum(name.endswith(".up.w") for name in weights)):
         prefix = f"encoder.layer.{number}."
         matrices = np.split(weights[f"{number}.qkv.w"], 3, axis=1)
         biases = np.split(weights[f"{number}.qkv.b"], 3)
@@ -43,9 +42,9 @@ def rename_weights(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in renamed.items()}
 
 
-def load_packaged() -> dict[str, np.ndarray]:
+def load_packaged(model: str) -> dict[str, np.ndarray]:
     """Return the packaged weights and their heads, from 8-bit integers to floats again."""
-    weights = unpack_weights(TARGET)
+    weights = unpack_weights(FOLDER / model / "weights.npz")
     tensors = rename_weights(weights)
     tensors["join.weight"] = np.ascontiguousarray(weights["join.w"].T)
     tensors["join.bias"] = weights["join.b"]
@@ -59,4 +58,4 @@ def load_packaged() -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    np.savez(sys.argv[1], **load_packaged())
+    np.savez(sys.argv[1], **load_packaged(sys.argv[2] if len(sys.argv) > 2 else ENGLISH))

@@ -3,97 +3,69 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ragfault.judges.checks.claims import strip_tags
-from ragfault.judges.checks.lexicon import load_idf
+from ragfault.judges.checks.languages import ENGLISH, LANGUAGE_NAMES
 from ragfault.text.markup import MARKUP_SHARE, is_wrapped
-from ragfault.text.normalization import ENGLISH_WORDS, STOP_WORDS, split_words
 
-ENGLISH_JUDGES = ("embedded", "encoder", "lexical")
-"""Judges that were measured in English only."""
-WORD_JUDGES = (*ENGLISH_JUDGES, "onnx")
+ENGLISH_ONLY = frozenset({ENGLISH})
+KNOWN_LANGUAGES = {
+    "embedded": ENGLISH_ONLY,
+    "encoder": frozenset({ENGLISH, "de", "es", "fr", "it", "ja", "pl", "pt", "zh"}),
+    "lexical": ENGLISH_ONLY,
+}
+"""Judge → the languages that it was measured in; other judges know those that their model knows."""
+WORD_JUDGES = (*KNOWN_LANGUAGES, "onnx")
 """Judges that tell by words what no chunk holds, and read markup as words."""
-COMMON_WORDS = """
-der das dem und ist nicht ein eine einen einem mit auf für von zu sich auch wird werden bei oder wie nach sind vom zum
-zur aus beim durch le les des et est une du dans avec pas qui que au aux ce cette sont ou il elle ne sur el los las y
-con por como se su lo más una del al está pero gli della di che è non sono nel alla dei delle per o os da dos em um
-uma não com são na à het een van dat niet voor op aan zijn wordt worden ook naar uit og och det ett av af til till
-på er är som ikke inte med den har ved fra från kan w z się nie jest i od że są przez oraz
-"""
-FOREIGN_WORDS = frozenset(COMMON_WORDS.split()) - STOP_WORDS
-"""Common words of other languages in Latin script that are none in English; some stand in names as well."""
-PLAIN_ENGLISH_WORDS = ENGLISH_WORDS & STOP_WORDS
-"""Those of the common English words that are their own stems."""
 MIN_FOREIGN_SHARE = 0.1
 """Least share of traces in another language that is reported."""
 MOSTLY_FOREIGN_SHARE = 0.5
 """Share of traces in another language from which all count as such: of a few words none may be told."""
 
 
-LETTERS_PATTERN = re.compile(r"[^\W\d_]+")
-CODE_PATTERN = re.compile(r"[_={}<>;\\/@#|`]|\w\(")
-"""Signs of code, paths and addresses, whose words are in no lexicon."""
-OTHER_SCRIPT_PATTERN = re.compile(r"[^\W\d_\x00-\u024f\u1e00-\u1eff]")
-"""A letter that is not Latin; the second range holds the letters of Vietnamese."""
-LEAST_COMMON, LEAST_LETTERS, LEAST_WORDS = 2, 4, 3
-MIN_UNKNOWN_SHARE = 0.4
+def read_judge_name(judge: str) -> str:
+    """Return the name of a judge from its fingerprint."""
+    return re.split("[ /]", judge, maxsplit=1)[0]
 
 
-def is_foreign(text: str) -> bool:
-    """Return whether a text shows that it is in another language than English; of a few words none may.
-
-    Most of its letters are of another script, or it has more common words of other languages than of English, or none
-    of English and, names apart, at least 40 % words that no English text of the lexicon has. Of 31,601 questions and
-    answers of eleven English data sets 10 are said to be, most of them titles and names in other languages.
-
-    >>> is_foreign("No puedo responder a esa pregunta."), is_foreign("Cheap red shoes, size nine?"), is_foreign("Yes.")
-    (True, False, False)
-    """
-    words = LETTERS_PATTERN.findall(text)
-    if not text.isascii():
-        letters, others = sum(map(len, words)), len(OTHER_SCRIPT_PATTERN.findall(text))
-        if letters >= LEAST_LETTERS and 2 * others > letters:
-            return True
-    common = sum(map(FOREIGN_WORDS.__contains__, map(str.lower, words)))
-    if common < LEAST_COMMON and not PLAIN_ENGLISH_WORDS.isdisjoint(text.lower().split()):
-        # as most English texts: one such word suffices, and none need be stemmed
-        return False
-    english = sum(map(ENGLISH_WORDS.__contains__, split_words(text)))
-    if common >= LEAST_COMMON and common > english:
-        return True
-    if english or len(words) < LEAST_WORDS or CODE_PATTERN.search(text):
-        return False
-    known = load_idf().rarities
-    unknown = [
-        word
-        for word in words
-        if word[0].islower() and not all(stem in known or stem in STOP_WORDS for stem in split_words(word))
-    ]
-    return len(unknown) >= MIN_UNKNOWN_SHARE * len(words)
+def knows_language(judge: str, language: str) -> bool:
+    """Return whether a judge, by its fingerprint, was measured in a language, or is not known to be limited."""
+    known = KNOWN_LANGUAGES.get(read_judge_name(judge))
+    return known is None or language in known
 
 
-def knows_english_only(judge: str) -> bool:
-    """Return whether a judge, by its fingerprint, knows English only."""
-    return re.split("[ /]", judge, maxsplit=1)[0] in ENGLISH_JUDGES
+def describe_foreign(judge: str, languages: Mapping[str, int], traces: int, of: str = "") -> str | None:
+    """Describe how many traces are in a language that the judge does not know, or knows less well than English.
 
+    `languages` counts the traces of each language but English. None where few are, or the judge is not limited.
 
-def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str | None:
-    """Describe how many traces are in a language that the judge does not know; None where that is no trouble.
-
-    >>> describe_foreign("embedded/6 a=b", 9, 12, of="v1")
+    >>> describe_foreign("embedded/6 a=b", {"de": 9}, 12, of="v1")
     'at least 9 of 12 traces of v1 have a query or answer in another language; embedded/6 knows English only: do not
      rely on its verdicts on them, take another judge (--judge llm:MODEL)'
-    >>> describe_foreign("llm:some-model/1", 9, 12)
+    >>> describe_foreign("encoder/8 a=b", {"de": 12}, 12)
+    '12 of 12 traces have a query or answer in German; encoder/8 reads it less well than English: confirm what it says
+     by labels or another judge (--judge llm:MODEL)'
+    >>> describe_foreign("llm:some-model/1", {"de": 9}, 12)
     """
-    name = judge.split(" ", maxsplit=1)[0]
-    if not knows_english_only(judge) or not foreign or foreign < MIN_FOREIGN_SHARE * traces:
+    unknown = sum(count for language, count in languages.items() if not knows_language(judge, language))
+    name, foreign = judge.split(" ", maxsplit=1)[0], sum(languages.values())
+    if read_judge_name(judge) not in KNOWN_LANGUAGES or not foreign or foreign < MIN_FOREIGN_SHARE * traces:
         return None
+    stated = unknown if 2 * unknown >= foreign else foreign
     # of a few words none may be told
-    least = "at least " if foreign < traces else ""
-    which = f"{least}{foreign:,} of {traces:,} traces{f' of {of}' if of else ''}"
+    least = "at least " if stated < traces else ""
+    which = f"{least}{stated:,} of {traces:,} traces{f' of {of}' if of else ''}"
+    if stated == unknown:
+        known = "knows English only" if KNOWN_LANGUAGES[read_judge_name(judge)] == ENGLISH_ONLY else "does not know it"
+        return (
+            f"{which} {'have' if stated != 1 else 'has'} a query or answer in another language; {name} {known}: do not "
+            "rely on its verdicts on them, take another judge (--judge llm:MODEL)"
+        )
+    commonest = max(languages, key=languages.__getitem__)
     return (
-        f"{which} {'have' if foreign != 1 else 'has'} a query or answer in another language; {name} knows English "
-        "only: do not rely on its verdicts on them, take another judge (--judge llm:MODEL)"
+        f"{which} {'have' if stated != 1 else 'has'} a query or answer in {LANGUAGE_NAMES[commonest]}; {name} reads it "
+        "less well than English: confirm what it says by labels or another judge (--judge llm:MODEL)"
     )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ragfault.diagnosis.languages import has_markup, is_foreign
+from ragfault.diagnosis.languages import has_markup
 from ragfault.diagnosis.run_scan import TraceBatch
 from ragfault.diagnosis.score_matrix import NO_CODE, encode_texts
+from ragfault.judges.checks.languages import ENGLISH, detect_language
 from ragfault.labels.correction import Codes, Mask
 from ragfault.model.grouping import join_by_marks
 from ragfault.model.records import get_query_id
@@ -172,6 +172,12 @@ class KeyObserver:
         self.present |= {name for name in KEY_FIELDS if batch.columns[name].null_count < len(batch)}
 
 
+def detect_trace_language(query: str, answer: str) -> str:
+    """Detect the language of a trace: that of its answer, or of its query where the answer tells none."""
+    language = detect_language(answer)
+    return detect_language(query) if language == ENGLISH else language
+
+
 class TextObserver:
     """Languages and markup of queries and answers."""
 
@@ -182,18 +188,14 @@ class TextObserver:
     def __init__(self) -> None:
         self.wrapped = 0
         """Answers that are JSON, or hold tags that do not only format text, reasoning or fenced code."""
-        self._marks: list[bool] = []
-
-    @property
-    def foreign(self) -> NDArray[np.bool_]:
-        """For each trace, whether its query or answer shows another language than English."""
-        return np.array(self._marks, bool)
+        self.languages: list[str] = []
+        """Of each trace, the language of its answer or query."""
 
     def add(self, batch: TraceBatch) -> None:
         """Tell the languages of the next traces, and count wrapped answers."""
         queries, answers = (batch.columns[name].to_pylist() for name in self.trace_columns)
         for query, answer in zip(queries, answers, strict=True):
-            self._marks.append(is_foreign(query) or is_foreign(answer or ""))
+            self.languages.append(detect_trace_language(query, answer or ""))
             self.wrapped += has_markup(answer or "")
 
 

@@ -374,8 +374,8 @@ class Findings(PrintedResult, FindingRecord, frozen=True):
     """What the answer key says of the answers → traces; empty where no trace has one."""
     suspected_injections: int = 0
     """Traces that hold text that looks like an instruction to the judge."""
-    foreign_traces: int = 0
-    """Traces whose query and answer hold hardly any of the commonest words of English."""
+    languages: Mapping[str, int] = {}
+    """The traces whose answer or query is in another language than English, by the code of that language."""
     markup_answers: int = 0
     """Traces whose answer is JSON, or holds tags, code, reasoning or the like."""
     unmatched_gold: int = 0

@@ -465,7 +465,7 @@ def analyze(
         retrieval=retrieval,
         key_outcomes=dict(diagnoses.summaries[0].key_outcomes),
         suspected_injections=table.injections,
-        foreign_traces=int(table.foreign.sum()),
+        languages=table.languages,
         markup_answers=table.texts.wrapped,
         unmatched_gold=gold.count_unmatched(),
     )

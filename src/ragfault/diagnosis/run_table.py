@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,13 @@ from numpy.typing import NDArray
 from ragfault.diagnosis.causes.records import AnswerCause
 from ragfault.diagnosis.causes.storage import read_causes
 from ragfault.diagnosis.chunk_insights import ChunkObserver, ChunkTable
-from ragfault.diagnosis.languages import MOSTLY_FOREIGN_SHARE, describe_foreign, describe_wrapped, knows_english_only
+from ragfault.diagnosis.languages import (
+    MIN_FOREIGN_SHARE,
+    MOSTLY_FOREIGN_SHARE,
+    describe_foreign,
+    describe_wrapped,
+    knows_language,
+)
 from ragfault.diagnosis.observers import (
     KEY_FIELDS,
     AttemptObserver,
@@ -38,6 +45,7 @@ from ragfault.diagnosis.score_matrix import (
     read_scores,
 )
 from ragfault.io.runs.run import AnyRun, Run, open_run
+from ragfault.judges.checks.languages import ENGLISH
 from ragfault.labels.correction import Codes, Floats, HumanLabels, LabelValues, Mask
 from ragfault.model.errors import UnknownName
 
@@ -168,9 +176,15 @@ class RunTable:
         return observer
 
     @property
-    def foreign(self) -> NDArray[np.bool_]:
-        """For each trace, whether its query or answer shows another language than English."""
-        return self.texts.foreign
+    def languages(self) -> Mapping[str, int]:
+        """The number of traces in each language but English."""
+        return Counter(language for language in self.texts.languages if language != ENGLISH)
+
+    @cached_property
+    def unknown(self) -> NDArray[np.bool_]:
+        """For each trace, whether it is in a language that the judge does not know."""
+        judge = self.run.manifest.judge
+        return np.array([not knows_language(judge, language) for language in self.texts.languages], bool)
 
     @cached_property
     def injections(self) -> int:
@@ -212,12 +226,9 @@ class RunTable:
 
     def estimate_unknown_share(self, rows: Codes | None = None) -> float:
         """Estimate of how many traces the judge does not know the language; all, if it is half of them."""
-        judge = self.run.manifest.judge
-        if not knows_english_only(judge):
+        if self.unknown.mean() < MIN_FOREIGN_SHARE:
             return 0.0
-        if describe_foreign(judge, int(self.foreign.sum()), self.traces) is None:
-            return 0.0
-        share = float(self.foreign[... if rows is None else rows].mean())
+        share = float(self.unknown[... if rows is None else rows].mean())
         return 1.0 if share >= MOSTLY_FOREIGN_SHARE else share
 
     def column_index(self, name: str) -> int | None:
@@ -266,9 +277,8 @@ def list_text_warnings(*sources: AnyRun | RunTable) -> tuple[str, ...]:
     warnings = []
     for table in map(open_table, sources):
         manifest, name = table.run.manifest, table.run.path.name
-        foreign = int(table.foreign.sum())
         warnings += [
-            describe_foreign(manifest.judge, foreign, manifest.traces, name),
+            describe_foreign(manifest.judge, table.languages, manifest.traces, name),
             describe_wrapped(manifest.judge, table.texts.wrapped, manifest.traces, name),
         ]
     return tuple(text for text in warnings if text is not None)

@@ -63,7 +63,7 @@ def list_run_warnings(findings: Findings) -> list[str]:
     """List warnings on languages and markup that the judge does not know, and on gold ids that no trace retrieves."""
     manifest, unmatched = findings.manifest, findings.unmatched_gold
     texts = [
-        describe_foreign(manifest.judge, findings.foreign_traces, manifest.traces),
+        describe_foreign(manifest.judge, findings.languages, manifest.traces),
         describe_wrapped(manifest.judge, findings.markup_answers, manifest.traces),
     ]
     if unmatched:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from ragfault.diagnosis.languages import is_foreign
 from ragfault.io.field_values import make_content_id
+from ragfault.judges.checks.languages import is_foreign
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.model.records import Document, Span
 from ragfault.retrieval.chunking.chunker import load_chunker

@@ -13,8 +13,8 @@ from ragfault.diagnosis.causes.endings import ends_within_sentence, is_cut_off
 from ragfault.diagnosis.causes.rating import describe_non_answer, rate_answer
 from ragfault.diagnosis.causes.records import AnswerCause, Stage
 from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold
-from ragfault.diagnosis.languages import is_foreign
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
+from ragfault.judges.checks.languages import is_foreign
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.metrics.steps import list_constraints
 from ragfault.model.causes import CauseName

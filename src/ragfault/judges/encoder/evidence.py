@@ -9,7 +9,7 @@ from collections import Counter
 from ragfault.judges.checks.passages import spell_record
 
 WINDOW_WORDS = 45
-SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+")
 WORD = re.compile(r"\w+")
 
 

