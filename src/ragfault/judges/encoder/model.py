@@ -140,6 +140,8 @@ OUTPUTS = {
     for (head, classes), end in zip(HEADS.items(), accumulate(map(len, HEADS.values())), strict=True)
 }
 """Head → where its outputs are in the features of a pair."""
+ROWS_AT_ONCE = 4_096
+"""Word vectors that are unpacked at once."""
 CACHED_PAIRS = 2_048
 """Pairs of which the features are kept, 5 kB each."""
 
@@ -171,8 +173,13 @@ def load_weights(folder: str) -> dict[str, Array]:
     with np.load(io.BytesIO(_read_packed(folder, "weights.npz"))) as packed:
         weights = {name: packed[name] for name in packed.files}
     if "word.blocks" in weights:
-        vectors = expand_blocks(weights.pop("word.blocks"), weights.pop("word.d"))
-        weights["word"], weights["word.s"] = quantise_rows(vectors)
+        blocks, scales = weights.pop("word.blocks"), weights.pop("word.d")
+        # In parts: all word vectors as floats would take 130 MB for a moment, and their steps as much.
+        parts = [
+            quantise_rows(expand_blocks(blocks[start : start + ROWS_AT_ONCE], scales[start : start + ROWS_AT_ONCE]))
+            for start in range(0, len(blocks), ROWS_AT_ONCE)
+        ]
+        weights["word"], weights["word.s"] = (np.concatenate(column) for column in zip(*parts, strict=True))
     return weights
 
 
