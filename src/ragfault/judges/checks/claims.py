@@ -311,11 +311,11 @@ def extract_claims(
             continue
         is_heading = HEADING_END.match(answer, end) is not None and "<" not in text and _is_heading(text)
         claim = Claim(text, claim_start, end)
-        if not _is_claim(text, refuses):
-            stated = locate_statement(plain[claim_start:end])
-            if stated is None or not _is_claim(text[slice(*stated)], refuses):
-                continue
+        stated = locate_statement(plain[claim_start:end])
+        if stated is not None and _is_claim(text[slice(*stated)], refuses):
             claim = Claim(text[slice(*stated)], claim_start + stated[0], claim_start + stated[1])
+        elif not _is_claim(text, refuses):
+            continue
         is_talk = (
             not marker and is_small_talk(strip_marks(claim.text)) and not (is_on_topic and is_on_topic(claim.text))
         )
