@@ -7,7 +7,7 @@ import pytest
 from ragfault import Chunk, Trace, bisect, compare, evaluate, gate
 from ragfault.cli.commands import run_command
 from ragfault.comparison.investigation.hypotheses import investigate
-from ragfault.diagnosis.languages import describe_wrapped
+from ragfault.diagnosis.languages import describe_foreign, describe_wrapped
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.io.runs.run import Run
 from ragfault.judges.checks.languages import detect_language, is_foreign
@@ -162,3 +162,15 @@ def test_no_target_is_missed_by_verdicts_in_a_language_that_the_judge_does_not_k
 def test_script_and_common_words_name_the_language(language: str, text: str):
     """Each of the languages that the encoder reads is told; of another one is said that it is another."""
     assert detect_language(text) == language
+
+
+def test_the_languages_that_the_judge_reads_are_named_and_others_are_not_promised():
+    """Where most are in languages that it was measured in these are named; else it is said that it was not measured."""
+    read = describe_foreign("encoder/8 a=b", {"ja": 2, "de": 9, "other": 1}, 12)
+    assert read is not None
+    assert "11 of 12" in read
+    assert "German or Japanese" in read
+    unread = describe_foreign("encoder/8 a=b", {"other": 9, "de": 3}, 12)
+    assert unread is not None
+    assert "9 of 12" in unread
+    assert "not measured" in unread

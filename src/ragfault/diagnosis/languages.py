@@ -43,29 +43,32 @@ def describe_foreign(judge: str, languages: Mapping[str, int], traces: int, of: 
     >>> describe_foreign("embedded/6 a=b", {"de": 9}, 12, of="v1")
     'at least 9 of 12 traces of v1 have a query or answer in another language; embedded/6 knows English only: do not
      rely on its verdicts on them, take another judge (--judge llm:MODEL)'
-    >>> describe_foreign("encoder/8 a=b", {"de": 12}, 12)
-    '12 of 12 traces have a query or answer in German; encoder/8 reads it less well than English: confirm what it says
-     by labels or another judge (--judge llm:MODEL)'
+    >>> describe_foreign("encoder/8 a=b", {"ja": 2, "de": 10}, 12)
+    '12 of 12 traces have a query or answer in German or Japanese; encoder/8 reads that less well than English: confirm
+     what it says by labels or another judge (--judge llm:MODEL)'
     >>> describe_foreign("llm:some-model/1", {"de": 9}, 12)
     """
-    unknown = sum(count for language, count in languages.items() if not knows_language(judge, language))
+    known = {language: count for language, count in languages.items() if knows_language(judge, language)}
     name, foreign = judge.split(" ", maxsplit=1)[0], sum(languages.values())
     if read_judge_name(judge) not in KNOWN_LANGUAGES or not foreign or foreign < MIN_FOREIGN_SHARE * traces:
         return None
-    stated = unknown if 2 * unknown >= foreign else foreign
+    read = sum(known.values())
+    # The larger part of them is described.
+    stated = read if 2 * read > foreign else foreign - read
     # of a few words none may be told
     least = "at least " if stated < traces else ""
     which = f"{least}{stated:,} of {traces:,} traces{f' of {of}' if of else ''}"
-    if stated == unknown:
-        known = "knows English only" if KNOWN_LANGUAGES[read_judge_name(judge)] == ENGLISH_ONLY else "does not know it"
+    which += f" {'have' if stated != 1 else 'has'} a query or answer in "
+    if 2 * read > foreign:
+        names = " or ".join(LANGUAGE_NAMES[language] for language in sorted(known, key=known.__getitem__, reverse=True))
         return (
-            f"{which} {'have' if stated != 1 else 'has'} a query or answer in another language; {name} {known}: do not "
-            "rely on its verdicts on them, take another judge (--judge llm:MODEL)"
+            f"{which}{names}; {name} reads that less well than English: confirm what it says by labels or another "
+            "judge (--judge llm:MODEL)"
         )
-    commonest = max(languages, key=languages.__getitem__)
+    knows_english = KNOWN_LANGUAGES[read_judge_name(judge)] == ENGLISH_ONLY
     return (
-        f"{which} {'have' if stated != 1 else 'has'} a query or answer in {LANGUAGE_NAMES[commonest]}; {name} reads it "
-        "less well than English: confirm what it says by labels or another judge (--judge llm:MODEL)"
+        f"{which}another language; {name} {'knows English only' if knows_english else 'was not measured in it'}: do "
+        "not rely on its verdicts on them, take another judge (--judge llm:MODEL)"
     )
 
 

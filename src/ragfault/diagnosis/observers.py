@@ -189,7 +189,7 @@ class TextObserver:
         self.wrapped = 0
         """Answers that are JSON, or hold tags that do not only format text, reasoning or fenced code."""
         self.languages: list[str] = []
-        """Of each trace, the language of its answer or query."""
+        """The code of the language of each trace (`detect_trace_language`)."""
 
     def add(self, batch: TraceBatch) -> None:
         """Tell the languages of the next traces, and count wrapped answers."""

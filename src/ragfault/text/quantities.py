@@ -104,7 +104,7 @@ SPELLED_NUMBER_LOWER = re.compile(NUMBER_WORDS)
 DIGIT = re.compile(r"\d")
 NUMERAL = r"(?P<figure>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?: \d{3})+(?![ ,]?\d)|\d+(?:\.\d+)?)(?!\.?\d)"
 DECIMAL_COMMA = r"(?P<figure>\d{1,3}(?:[. ]\d{3})*,\d\d)(?!\d)"
-"""Of an amount of money only: elsewhere a comma separates numbers."""
+"""A number with a decimal comma, read only in amounts of money: elsewhere a comma separates numbers."""
 SCALED_NUMERAL = NUMERAL + rf"(?:[ -]?(?P<scale>(?:{SCALE_WORDS}|mn|bn|(?<=\d)[bkm](?![\w°²³/]))(?!\w)))?"
 _CURRENCY_SIGNS = "|".join(
     re.escape(sign) for sign in sorted(CURRENCIES, key=len, reverse=True) if not sign[-1].isalpha()

@@ -36,6 +36,6 @@ class PairScope(NamedTuple):
         return [dropped.get(name) for name in metrics]
 
     def find_drop_within(self, metric: str, part: Mask) -> MetricChange | None:
-        """Return the drop of a metric on a part of the pairs where none is shown on the others; else None."""
+        """Return the drop of a metric on some of the pairs if the others show none; None otherwise."""
         there, elsewhere = (self.find_drops([metric], side)[0] for side in (part, ~part))
         return there if elsewhere is None else None

@@ -37,5 +37,5 @@ def find_stage(key: str) -> str | None:
 
 
 def to_snake_case(key: str) -> str:
-    """Return a path in small letters, with an underscore for what is no letter, digit or dot."""
+    """Return a path in lower case, with an underscore for each run of other signs than letters, digits and dots."""
     return re.sub(r"[^a-z0-9.]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower())

@@ -55,7 +55,7 @@ SURE_DISAGREEMENT = 0.08
 """The multilingual model says that an answer is wrong only below this agreement: of 24 right answers that were kept
 apart in eight languages one fifth is below `AGREEMENT_UNSURE` and none below this, of 71 others .47."""
 DETECTED_LENGTH = 2_000
-"""Characters of a text by which its language is told."""
+"""The language of a text is detected from this many of its first characters."""
 MAX_THREADS = 4
 """Traces read at once, at most: what is not read by the encoder, a fifth of the time, is done one after the other."""
 
