@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ragfault.io.formats.conversations import ROLES, find_text, find_turns, read_question_answer_pairs
-from ragfault.io.formats.field_names import join_words
+from ragfault.io.formats.field_words import join_words
 from ragfault.io.formats.passages import (
     expand_passage,
     find_passages,

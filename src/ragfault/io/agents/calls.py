@@ -7,7 +7,7 @@ from typing import Any
 
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.conversations import SEARCH_WORDS, has_roles
-from ragfault.io.formats.field_names import split_words
+from ragfault.io.formats.field_words import split_words
 from ragfault.io.formats.passages import classify
 from ragfault.io.formats.paths import list_paths
 from ragfault.io.formats.record_lists import MAX_OPEN_EVENTS, CallKeys, get_parent, is_record

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ragfault.io.agents.message_parts import CALL_TYPES, divide_messages
 from ragfault.io.field_values import make_content_id
 from ragfault.io.formats.conversations import ROLES
-from ragfault.io.formats.field_names import join_words
+from ragfault.io.formats.field_words import join_words
 from ragfault.io.formats.texts import join_text
 
 LOG_KEYS = ("steps", "messages", "trajectory", "history", "chat_history", "events", "input", "output", "items")

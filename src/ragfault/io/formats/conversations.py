@@ -9,7 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.io.formats.field_names import is_metadata_name, join_words, rank_fields, split_words
+from ragfault.io.formats.field_names import is_metadata_name, rank_fields
+from ragfault.io.formats.field_words import join_words, split_words
 from ragfault.io.formats.texts import join_text, parse_list_text
 from ragfault.model.records import Chunk, Trace
 from ragfault.text.normalization import split_content_words

@@ -9,31 +9,29 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from ragfault.io.formats.field_words import join_words, split_words
+
 SYNONYMS: dict[str, str] = {
     "query": "query user_input question user_query user_question query_text question_text query_str search_query "
     "user_message input prompt request message utterance user_prompt human_input instruction inputs q messages "
-    "conversation dialog dialogue turns events frage pregunta pergunta domanda 问题 提问 用户问题 質問 질문 вопрос",
+    "conversation dialog dialogue turns events",
     "history": "history chat_history conversation_history message_history dialog_history previous_turns messages "
     "conversation dialog dialogue turns transcript context_messages chat_transcript events",
     "chunks": "chunks retrieved_contexts retrieval_context retrieved_context retrieved_chunks retrieved_documents "
     "retrieved_docs retrieved_passages contexts source_documents source_nodes search_results passages documents docs "
     "context results hits matches nodes retrieved retrieval retrievals evidence evidences snippets passage chunk "
     "chunk_text passage_text document_text paragraphs paragraph knowledge sources document doc citations_text "
-    "grounding_chunks file_search_results ctxs points retrieved_references retriever_resources kontext kontexte "
-    "textstellen fundstellen contexto contextos contexte contextes extraits 上下文 检索结果 检索内容 文档 文書",
+    "grounding_chunks file_search_results ctxs points retrieved_references retriever_resources",
     "answer": "answer response actual_output actual_answer generated_answer generated_text generated_response "
     "predicted_answer predicted_answers model_answer model_response rag_answer llm_answer llm_response "
     "system_answer bot_response final_answer output result prediction predictions generation completion "
     "reply replies assistant_response outputs choices output_text generations candidates hypothesis pred "
-    "content antwort respuesta réponse resposta risposta sampled 回答 模型回答 系统回答 生成答案 回答内容 답변 ответ",
+    "content sampled",
     "reference": "reference reference_answer ground_truth ground_truths ground_truth_answer expected_output "
     "expected_answer expected_response expected gold_answer golden_answer gold golden target targets ideal "
     "ideal_answer correct_answer reference_answers gold_answers expected_answers true_answer gt gt_answer "
     "ground_truth_output reference_output reference_outputs reference_response label_answer answer_key "
-    "expected_outcome well_formed_answers answers solution references golden_response gt_answers soll "
-    "risposta_attesa risposta_corretta "
-    "musterlösung musterantwort sollantwort referenz respuesta_correcta respuesta_esperada réponse_attendue "
-    "réponse_correcte référence referencia 标准答案 参考答案 正确答案 模範解答 정답",
+    "expected_outcome well_formed_answers answers solution references golden_response gt_answers",
     "facts": "facts expected_facts key_facts key_points nuggets expected_claims",
     "gold": "gold qrels reference_context_ids relevant_docs relevant_ids relevant_doc_ids relevant_documents gold_ids "
     "gold_doc_ids gold_chunk_ids gold_chunks gold_documents gold_contexts gold_passages expected_chunks "
@@ -72,20 +70,17 @@ def _parse_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-QUERY_WORDS = _parse_words(
-    "question query prompt utterance input request ask asked frage pregunta pergunta domanda vraag"
-)
+QUERY_WORDS = _parse_words("question query prompt utterance input request ask asked")
 CHUNK_WORDS = _parse_words(
     "context contexts chunk chunks passage passages document documents doc docs snippet snippets evidence "
     "node nodes hit hits retrieved retrieval retrieve retriever paragraph paragraphs ctx ctxs excerpt excerpts "
-    "article articles kontext kontexte contexto contextos contexte contextes textstelle textstellen fundstelle "
-    "fundstellen extrait extraits passaggio passaggi contesto contesti"
+    "article articles"
 )
 RETRIEVED_WORDS = _parse_words("retrieved retrieval retriever")
 PASSAGE_ID_WORDS = _parse_words("pid pids docid docids")
 ANSWER_WORDS = _parse_words(
     "answer answers response responses output outputs reply replies completion prediction generation "
-    "generated predicted result antwort antworten respuesta réponse réponses resposta risposta antwoord"
+    "generated predicted result"
 )
 REPLY_WORDS = ANSWER_WORDS | _parse_words("choices candidates")
 """Words of what a message lies in that a model wrote."""
@@ -100,9 +95,7 @@ REJECTED_WORDS = _parse_words(
 )
 """Words of answers and passages that are none of the system and none of the answer key."""
 REFERENCE_WORDS = _parse_words(
-    "reference references ref gold golden expected ideal truth correct target gt gts groundtruth solution true soll "
-    "erwartet erwartete erwarteter erwartetes richtige richtiges korrekte attendu attendue attendus attendues correcte "
-    "esperada esperado correcta correcto correta correto attesa atteso corretta corretto verwacht verwachte"
+    "reference references ref refs gold golden expected ideal truth correct target gt gts groundtruth solution true"
 )
 HISTORY_WORDS = _parse_words("history messages conversation dialog dialogue transcript turns")
 METADATA_WORDS = _parse_words(
@@ -129,32 +122,10 @@ METADATA_CONTAINERS = _parse_words(
 RECORD_METADATA = _parse_words("metadata meta additional_metadata extra info attributes custom")
 """Names of objects that are kept as metadata as a whole."""
 
-LOWER, UPPER = "a-zß-öø-ÿ", "A-ZÀ-ÖØ-Þ"
-WORD = re.compile(rf"[{UPPER}]+(?![{LOWER}])|[{UPPER}]?[{LOWER}]+|\d+|[^\W\d{UPPER}{LOWER}_]+")
 PLACE_ABOVE = re.compile(r"[./]\*?[./][^./]+$")
 """The end of a path whose last name stands below a place, such as `hits.*.content`."""
 PLACE = re.compile(r"\[(?:-?\d*|[^\[\]=~]+[=~][^\[\]]*)\]")
 SEPARATORS = re.compile(r"[./:|]|__")
-
-
-@lru_cache(4096)
-def split_words(name: str) -> tuple[str, ...]:
-    """Split a name into its words in lower case.
-
-    >>> split_words("expectedOutput"), split_words("LLM-response_2"), split_words("Frage")
-    (('expected', 'output'), ('llm', 'response', '2'), ('frage',))
-    """
-    return tuple(word.lower() for word in WORD.findall(name))
-
-
-@lru_cache(4096)
-def join_words(name: str) -> str:
-    """Join the words of a name, so that spellings of one name are equal.
-
-    >>> join_words("userInput") == join_words("User Input") == join_words("user_input")
-    True
-    """
-    return "".join(split_words(name))
 
 
 RANKS: dict[str, dict[str, int]] = {

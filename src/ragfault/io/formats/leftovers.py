@@ -7,7 +7,8 @@ from typing import Any
 
 from ragfault.io.formats.columns import Column, ColumnMap, RawRecord, list_columns, overlaps
 from ragfault.io.formats.conversations import find_turns
-from ragfault.io.formats.field_names import join_words, rank_fields, split_words, strip_places
+from ragfault.io.formats.field_names import rank_fields, strip_places
+from ragfault.io.formats.field_words import join_words, split_words
 from ragfault.io.formats.scores import QUESTION_ENDS, is_content
 from ragfault.io.formats.texts import LONGEST_VALUE, count_words
 from ragfault.model.errors import InputError

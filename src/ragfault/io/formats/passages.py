@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ragfault.io.formats.conversations import find_turns
-from ragfault.io.formats.field_names import join_words, split_words
+from ragfault.io.formats.field_words import join_words, split_words
 from ragfault.io.formats.paths import list_parallel
 from ragfault.io.formats.texts import count_words, is_code, join_text, parse_list_text
 from ragfault.text.citation_marks import FILE_STEM

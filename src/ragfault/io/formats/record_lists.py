@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from ragfault.io.field_values import InvalidRecord, to_number
 from ragfault.io.formats.conversations import QUESTION_KEYS, find_text, has_roles
-from ragfault.io.formats.field_names import join_words, rank_fields, split_words
+from ragfault.io.formats.field_names import rank_fields
+from ragfault.io.formats.field_words import join_words, split_words
 from ragfault.io.formats.passages import TEXT_KEY_RANKS, classify
 from ragfault.io.formats.paths import ABSENT, get_path, list_paths, parse_embedded
 from ragfault.model.grouping import group_positions

@@ -17,11 +17,10 @@ from ragfault.io.formats.field_names import (
     is_filtered,
     is_metadata_container,
     is_metadata_name,
-    join_words,
     rank_fields,
-    split_words,
     strip_places,
 )
+from ragfault.io.formats.field_words import join_words, split_words
 from ragfault.io.formats.passages import (
     TEXT_KEY_RANKS,
     align_joined,

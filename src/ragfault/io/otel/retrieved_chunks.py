@@ -14,7 +14,8 @@ from ragfault.io.field_values import (
     make_json_safe,
     parse_cell,
 )
-from ragfault.io.formats.field_names import join_words, rank_fields, split_words
+from ragfault.io.formats.field_names import rank_fields
+from ragfault.io.formats.field_words import join_words, split_words
 from ragfault.io.formats.passages import classify
 from ragfault.io.formats.paths import list_paths, parse_embedded
 from ragfault.io.otel.recorded_content import collect_numbered

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ragfault.io.field_values import InvalidRecord
-from ragfault.io.formats.field_names import split_words
+from ragfault.io.formats.field_words import split_words
 from ragfault.labels.judges.measurement import LabelTask
 from ragfault.labels.label import Subject
 from ragfault.model.records import Chunk
