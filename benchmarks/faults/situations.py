@@ -264,9 +264,9 @@ SITUATIONS = {
     ),
     "short right answers": Situation(
         change=answer_with_reference,
-        exit_codes=(3,),
-        phrase="the answers are shorter and hold the reference in full",
-        phrase_without_key="Whether they leave out what was asked cannot be told without references",
+        exit_codes=(0,),
+        phrase="answers are not shown to suffer",
+        phrase_without_key="whether they are right, which is too few",
     ),
     "decimal commas": Situation(change=write_commas, exit_codes=(3,), phrase="answers differ in markup on"),
     "capitals": Situation(change=write_capitals, exit_codes=(3,), phrase="answers differ in markup on"),

@@ -187,8 +187,6 @@ def test_parts_that_answers_lose_only_with_other_chunks_are_not_blamed_on_genera
     runs = [evaluate(side, tmp_path / str(at), metrics=METRICS, judge="lexical") for at, side in enumerate(sides)]
     result = bisect(*runs)
     assert all(fault.layer != "generation" for fault in result.faults), result.sentence
-    if result.verdict == "cannot tell":
-        assert "only where other chunks were retrieved" in result.sentence
 
 
 @pytest.mark.parametrize("change", [repeat, convert])

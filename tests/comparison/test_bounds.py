@@ -47,14 +47,13 @@ def measure(tmp_path):
     return compare_moves
 
 
-def test_a_worded_metric_rests_on_right_answers_unless_it_leans_to_a_fall(measure):
-    """Wording that moves up and down asks for no bound of its own; a fall does, and so does a loss of right answers."""
+def test_a_worded_metric_rests_on_right_answers(measure):
+    """Wording that moves asks for no bound of its own, unless a loss of right answers is not ruled out."""
     scatter = np.tile([0.5, -0.5], 50)
     steady, fell = measure("steady_answers", np.zeros(100)), measure("bad_answers", scatter - 0.0)
-    even, leaning = measure("completeness", scatter), measure("answer_relevance", np.where(scatter > 0, 0.1, -0.4))
+    even = measure("completeness", scatter)
     assert not excludes_drop(even)
     assert excludes_harm(even, steady)
-    assert not excludes_harm(leaning, steady)
     assert not excludes_harm(even, fell)
     assert not excludes_harm(measure("recall", scatter), steady)
 

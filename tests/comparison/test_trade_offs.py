@@ -1,4 +1,4 @@
-"""Laws of trade-offs: a gain in one metric of a pair is no fault of the other, and a right refusal is no loss."""
+"""Laws of trade-offs: a right refusal is no loss, and a graded metric that falls alone does no harm."""
 
 from __future__ import annotations
 
@@ -51,10 +51,9 @@ def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, an
     )
     result = bisect(old, new)
     assert result.verdict == ("fault" if answerable else "no fault")
-    assert "completeness fell" in result.sentence
+    assert "ompleteness fell" in result.sentence
     assert "groundedness rose" in result.sentence
     if not answerable:
-        assert "100 % of the new refusals are right" in result.sentence
         assert not [decision for decision in result.tree if decision.outcome == "fault"]
     assert bisect(new, old).verdict == "fault"
 
@@ -76,13 +75,13 @@ def test_a_gate_weighs_right_refusals_and_names_the_gain(tmp_path: Path, answera
 
 
 @pytest.mark.long
-def test_right_refusals_alone_are_no_fault_and_no_proof(tmp_path: Path):
-    """Where only right refusals lower completeness and nothing got better, the data cannot tell, and say why."""
+def test_right_refusals_do_no_harm(tmp_path: Path):
+    """Where only right refusals lower completeness, the key shows that no answer became bad."""
     old = evaluate_system(tmp_path / "old", keyed(make_verdicts(200, 1), range(40), False))
     new = evaluate_system(tmp_path / "new", refusing(make_verdicts(200, 1), range(40), answerable=False))
     result = bisect(old, new)
-    assert (result.verdict, result.faults) == ("cannot tell", ())
-    assert "100 % of the new refusals are right" in result.sentence
+    assert (result.verdict, result.faults) == ("no fault", ())
+    assert "Completeness fell" in result.sentence
 
 
 @pytest.mark.parametrize(
@@ -188,31 +187,38 @@ def answer_pairs(folder: Path, texts: tuple[str, str], *, key: str) -> list[Run]
 
 
 @pytest.mark.parametrize(
-    ("key", "words"),
+    ("key", "short", "verdict"),
     [
-        ("reference", "the answers are shorter and hold the reference in full"),
-        ("facts", "the answers are shorter and hold the reference in full"),
-        ("", "the answers are shorter (median words 13 → 2) and most of their words stand in"),
+        ("reference", "{} pounds", "no fault"),
+        ("facts", "{} pounds", "no fault"),
+        ("facts", "{} pounds, they say", "no fault"),
+        ("", "{} pounds", "cannot tell"),
+        ("", "Passengers pay", "cannot tell"),
     ],
 )
-def test_shorter_answers_are_no_fault_that_a_judge_shows(tmp_path: Path, key: str, words: str):
-    """A key says that a short answer is right, and nothing was missed; without one nobody knows what was asked for."""
-    result = bisect(*answer_pairs(tmp_path, (FERRY, "{} pounds"), key=key))
-    assert (result.verdict, result.faults) == ("cannot tell", ())
-    assert f"on 100 % of pairs {words}" in result.sentence
+def test_answers_that_only_a_grade_finds_worse_break_nothing(tmp_path: Path, key: str, short: str, verdict: str):
+    """A key that calls short answers right excludes harm, whatever completeness says; without one nobody knows."""
+    result = bisect(*answer_pairs(tmp_path, (FERRY, short), key=key))
+    assert (result.verdict, result.faults) == (verdict, ())
+    assert "nswer_relevance fell" in result.sentence
 
 
-def test_facts_tell_what_else_an_answer_must_say(tmp_path: Path):
-    """An answer that holds the reference beside other words, and lacks facts, leaves out what was asked."""
-    result = bisect(*answer_pairs(tmp_path, (FERRY, "{} pounds, they say"), key="facts"))
+@pytest.mark.parametrize(("key", "short"), [("", "Somebody else knows."), ("reference", "Passengers pay for a cabin.")])
+def test_answers_that_became_bad_are_a_fault(tmp_path: Path, key: str, short: str):
+    """Answers that say other words than the passages, or leave out what the key asks for, are a fault of generation."""
+    result = bisect(*answer_pairs(tmp_path, (FERRY, short), key=key))
     assert [fault.layer for fault in result.faults] == ["generation"]
+    assert result.comparison.answers.became_bad == 60
 
 
-@pytest.mark.parametrize("short", ["Passengers pay", "Somebody else knows."])
-def test_short_answers_are_a_fault_where_they_break_off_or_say_other_words(tmp_path: Path, short: str):
-    """The beginning of a sentence, and words that stand nowhere, are no short right answers."""
-    result = bisect(*answer_pairs(tmp_path, (FERRY, short), key=""))
-    assert [fault.layer for fault in result.faults] == ["generation"]
+@pytest.mark.parametrize("key", ["reference", "facts"])
+def test_a_gate_passes_short_answers_that_the_key_calls_right(tmp_path: Path, key: str):
+    """By default a gate fails a grade of answers only for harm; a metric that is named fails by itself."""
+    paired = pair_runs(*answer_pairs(tmp_path, (FERRY, "{} pounds"), key=key))
+    results = {row.change.metric: row.result for row in check_regression(paired).decisions}
+    assert set(results.values()) == {"pass"}
+    [named] = check_regression(paired, GateSettings(metrics=["answer_relevance"])).decisions
+    assert named.result == "fail"
 
 
 ECHO = "“What do passengers pay for a cabin on the ferry to pier {1}?”: pounds {0}."
@@ -223,7 +229,11 @@ def test_an_answer_that_stops_repeating_the_query_says_the_same(tmp_path: Path):
     result = bisect(*answer_pairs(tmp_path / "bare", (ECHO, "Pounds {0}."), key="reference"))
     assert (result.verdict, result.faults) == ("cannot tell", ())
     assert [(mismatch.kind, mismatch.share) for mismatch in result.comparison.mismatches] == [("texts", 1.0)]
-    other = bisect(*answer_pairs(tmp_path / "other", (ECHO, "Somebody else knows."), key="reference"))
+    other = bisect(
+        *answer_pairs(
+            tmp_path / "other", (ECHO.replace("pounds {0}", "{0} pounds"), "Somebody else knows."), key="reference"
+        )
+    )
     assert [fault.layer for fault in other.faults] == ["generation"]
 
 

@@ -39,7 +39,7 @@ def count_answer_changes(paired: PairedRuns, pair_mask: Mask | None = None, seed
     """
     chosen = np.arange(len(paired.pairing)) if pair_mask is None else np.flatnonzero(pair_mask)
     pairs = [paired.causes[place] for place in chosen.tolist()]
-    rated = np.array([_is_rated(pair) for pair in pairs], dtype=bool)
+    rated = np.array([is_rated(pair) for pair in pairs], dtype=bool)
     if not rated.any():
         return None
     bad = np.array([[side.rating.outcome == "bad" for side in pair] for pair in pairs], dtype=bool)[rated]
@@ -78,11 +78,12 @@ def add_bad_answers(paired: PairedRuns) -> None:
         return
     bad = np.array([[side.rating.outcome == "bad" for side in pair] for pair in paired.causes], dtype=np.float64)
     bad[~paired.pairing.same_chunks] = 0.0
-    bad[[not _is_rated(pair) for pair in paired.causes]] = math.nan
+    bad[[not is_rated(pair) for pair in paired.causes]] = math.nan
     paired.add_metric(MetricInfo(BAD_ANSWERS, "generation", "lower", 0.0, 1.0), bad[:, 0], bad[:, 1])
 
 
-def _is_rated(pair: CausePair) -> bool:
+def is_rated(pair: CausePair) -> bool:
+    """Return whether both answers of a pair are right or bad, and not unsure."""
     return all(side.rating.outcome != "unsure" for side in pair)
 
 

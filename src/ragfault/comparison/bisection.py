@@ -24,7 +24,7 @@ from ragfault.comparison.attribution.edited_sources import (
     place_by_texts,
 )
 from ragfault.comparison.attribution.example_traces import pick_examples
-from ragfault.comparison.attribution.explanations import PairedDrop, VerdictSentence, explain_drop
+from ragfault.comparison.attribution.explanations import PairedDrop, VerdictSentence, explain_by_texts
 from ragfault.comparison.attribution.pair_scope import PairScope
 from ragfault.comparison.attribution.second_faults import find_second_faults
 from ragfault.comparison.attribution.segment_search import search_segments
@@ -53,6 +53,7 @@ from ragfault.comparison.controls import (
     RANKS_LOWER,
     compare_right_answers,
     find_harm,
+    find_unchanged,
     suffers,
     walk_controlled,
 )
@@ -165,14 +166,14 @@ def bisect_pairs(
     differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
     warnings = (*full.warnings, *describe_sampled_rises(full), *_describe_lost_gold(gone))
     rated = compare_right_answers(side, settings, pair_mask)
-    walk, doubts = walk_controlled(
+    walk, doubts, harmless = walk_controlled(
         side, replace(comparison, changes=(*comparison.changes, *checks, *rated)), differences, pair_mask
     )
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
     pairs = np.ones(len(side.pairing), dtype=bool) if pair_mask is None else pair_mask
-    drop = PairedDrop(PairScope(side, pairs, settings, differences), walk, names)
-    explained = None if blocked else explain_drop(drop, edits)
+    drop = PairedDrop(PairScope(side, pairs, settings, differences), walk)
+    explained = None if blocked else explain_by_texts(drop, edits)
     tree = [*decide_checks(full), *decide_step_checks(full), *_without_faults(walk.decisions, explained)]
     faults: Sequence[LayerFault] = walk.faults if explained is None else []
     after_turns = None
@@ -192,6 +193,7 @@ def bisect_pairs(
     sentence = _add_causes(side, sentence, shown, after_turns) + _doubt_models(side, shown, differences)
     if verdict != "fault" and doubts:
         verdict, sentence = "cannot tell", f"No layer is shown to have broken. {'. '.join(doubts)}. {sentence}"
+    sentence += "".join(f" {text[0].upper()}{text[1:]}." for text in harmless if verdict != "fault")
     result = Bisection(
         verdict=verdict,
         sentence=sentence,
@@ -307,6 +309,7 @@ def _describe_faults(
 ) -> Iterator[LayerFault]:
     """Yield the faults with the stages that the pairs speak for, and with examples."""
     evidence = collect_evidence(read_pairs(paired, pair_mask)) if faults else ()
+    other_chunks = ~find_unchanged(paired)["retrieval"] & (True if pair_mask is None else pair_mask)
     for fault in faults:
         usual, others = STAGES_BY_BRANCH.get(fault.branch, ()), STAGES_BY_LAYER.get(fault.layer, ())
         reordered = fault.branch == BRANCHES[0].name and any(item.name == ORDER_ALONE for item in evidence)
@@ -315,7 +318,7 @@ def _describe_faults(
         title = "the same chunks stand in a worse order" if reordered else fault.title
         yield replace(
             fault,
-            title=_title_harmless(fault) if is_gold and not suffers(paired, pair_mask) else title,
+            title=_title_harmless(fault) if is_gold and not suffers(paired, other_chunks) else title,
             suspects=suspects,
             remedies=order_remedies(fault.remedies, [suspect.stage for suspect in suspects]),
             examples=pick_examples(paired, fault),

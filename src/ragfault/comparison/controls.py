@@ -7,6 +7,7 @@
 | of answers | pairs that retrieved the same texts | hardly any of it is there, and it does not follow the answers |
 | groundedness, on other texts | new answers, judged on the old chunks | they are supported there as before |
 | judged relevance of chunks | old answers, judged on the new chunks | what they rest on is still there |
+| `GRADES` of answers | right answers, where answers changed | they are not shown to have become fewer |
 
 Unchanged pairs are selected by the outcome: a cache of answers keeps them where it hits, so that a fault of generation
 shows less on all pairs than on those answered anew; it is never acquitted by that, because nothing moves on a pair that
@@ -25,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.comparison.answer_changes import add_bad_answers, add_right_answers
+from ragfault.comparison.answer_changes import add_bad_answers, add_right_answers, is_rated
 from ragfault.comparison.attribution.edited_sources import find_replaced_ids
 from ragfault.comparison.comparability import CHUNK_TEXT, read_fields
 from ragfault.comparison.compare import compare_pairs
@@ -33,6 +34,7 @@ from ragfault.comparison.decision_tree import (
     BAD_ANSWERS,
     BRANCHES,
     GOLD_METRICS,
+    GRADES,
     RIGHT_ANSWERS,
     TreeWalk,
     describe_change,
@@ -46,6 +48,7 @@ from ragfault.metrics.catalog import compute_score, parse_metric
 from ragfault.model.protocols import Judge
 from ragfault.model.records import Trace
 from ragfault.stats.distributions import t_quantile
+from ragfault.text.number_format import format_count
 
 LEAST_CONTROLS = 20
 """Independent pairs whose output of a layer is the same, from which they are a control; chosen, not measured."""
@@ -324,17 +327,43 @@ def find_harm(
     return [replace(branch.build_fault([change], title=counts), became_bad=change.rose)]
 
 
-def suffers(paired: PairedRuns, pair_mask: Mask | None) -> bool:
-    """Return whether answers are shown to have become bad where other chunks were retrieved.
+def suffers(paired: PairedRuns, pairs: Mask) -> bool:
+    """Return whether answers are shown to have become bad on some pairs, among the answers that changed.
 
-    So it is if right answers fell there, with their 95 % interval, among the answers that changed.
+    So it is if right answers fell there, with their 95 % interval.
     """
     add_right_answers(paired)
-    mask = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
-    unchanged = find_unchanged(paired)
-    part = mask & ~unchanged["retrieval"] & ~unchanged["generation"]
+    part = pairs & ~paired.pairing.same_answers
     move = _find_mean(paired.values(RIGHT_ANSWERS, 1) - paired.values(RIGHT_ANSWERS, 0), part)
     return move is not None and move.high < 0
+
+
+class HarmlessFall(NamedTuple):
+    """Fall of a graded metric under answers that are not shown to have become bad."""
+
+    text: str
+    decided: bool
+    """Whether most of the answers that changed are known to be right or bad, and not only by a judge."""
+
+
+def find_harmless_fall(paired: PairedRuns, change: MetricChange, pairs: Mask) -> HarmlessFall | None:
+    """Return what to say of a fall of a graded metric that did no harm; None if it did, or is none.
+
+    Harm is looked for where the metric moved, down or up: what else became better or worse is not its doing. A judge
+    that takes an answer for right looked at its claims, and not at what it leaves out.
+    """
+    if metric_name(change.metric) not in GRADES:
+        return None
+    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
+    if suffers(paired, pairs & np.isfinite(moved) & (moved != 0)):
+        return None
+    changed = [paired.causes[place] for place in np.flatnonzero(pairs & ~paired.pairing.same_answers).tolist()]
+    known = sum(is_rated(pair) and "judge" not in {side.rating.source for side in pair} for pair in changed)
+    if 2 * known > len(changed):
+        return HarmlessFall(f"{describe_change(change)}; answers are not shown to suffer", decided=True)
+    counts = f"{known:,} of the {format_count(len(changed), 'answer')} that changed"
+    text = f"{describe_change(change)}; a key or labels say of {counts} whether they are right, which is too few"
+    return HarmlessFall(text, decided=False)
 
 
 class ControlledWalk(NamedTuple):
@@ -342,6 +371,9 @@ class ControlledWalk(NamedTuple):
 
     walk: TreeWalk
     doubts: tuple[str, ...]
+    """What keeps harm from being ruled out."""
+    harmless: tuple[str, ...]
+    """Falls of graded metrics under answers that are not shown to suffer."""
 
 
 def walk_controlled(
@@ -354,10 +386,16 @@ def walk_controlled(
 ) -> ControlledWalk:
     """Walk the tree over the changes of a comparison; a drop that the controls do not leave to its layer is no drop."""
     mask = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
-    changes, doubts = [], []
-    for change in comparison.changes:
-        doubt = control_drop(paired, change, mask) if change.state == "dropped" else None
-        changes.append(change if doubt is None else replace(change, state="cannot tell"))
-        doubts += [] if doubt is None else [doubt]
-    walk = TreeWalk(replace(comparison, changes=tuple(changes)), differences, retrieval_unaffected=retrieval_unaffected)
-    return ControlledWalk(walk, tuple(doubts))
+    drops = [change for change in comparison.changes if change.state == "dropped"]
+    doubts = {c.metric: doubt for c in drops if (doubt := control_drop(paired, c, mask)) is not None}
+    grades = [c for c in drops if metric_name(c.metric) in GRADES and c.metric not in doubts]
+    falls = {c.metric: fall for c in grades if (fall := find_harmless_fall(paired, c, mask)) is not None}
+    if len(falls) < len(grades):
+        # What made answers bad by one grade may well be what lowered the other.
+        falls = {}
+    moved = {*doubts, *falls}
+    changes = tuple(replace(c, state="cannot tell") if c.metric in moved else c for c in comparison.changes)
+    walk = TreeWalk(replace(comparison, changes=changes), differences, retrieval_unaffected=retrieval_unaffected)
+    unknown = (fall.text for fall in falls.values() if not fall.decided)
+    harmless = (fall.text for fall in falls.values() if fall.decided)
+    return ControlledWalk(walk, (*doubts.values(), *unknown), tuple(harmless))

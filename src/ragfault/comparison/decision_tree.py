@@ -38,11 +38,11 @@ RIGHT_ANSWERS = "right_answers"
 BAD_ANSWERS = "bad_answers"
 """Whether an answer is bad, on the pairs with the same chunks: harm that only generation can have done."""
 RATED_METRICS = (RIGHT_ANSWERS, BAD_ANSWERS)
-WORDED_METRICS = ("completeness", "answer_relevance", "factual_accuracy")
+GRADES = ("completeness", "answer_relevance")
+"""Metrics that grade an answer: a fall is a fault only if answers became bad, and else a change of what answers say."""
+WORDED_METRICS = (*GRADES, "factual_accuracy")
 """Metrics that a judge reads off the wording of query, key and answer. They vary with it where answers are as good, so
-that they name a fault where they fall, and harm is bounded by `RIGHT_ANSWERS` in their place."""
-LEANING_LEVEL = 0.05
-"""Level, uncorrected, at which a fall of a worded metric keeps harm from being ruled out."""
+that harm is bounded by `RIGHT_ANSWERS` in their place."""
 
 COST_METRICS = ("context_relevance", "chunk_utilization")
 """Metrics that fall with a longer list of chunks: a change of cost, and never a fault."""
@@ -172,6 +172,14 @@ class TreeWalk:
         return excludes_drop(change) or excludes_harm(change, self.changes.get(RIGHT_ANSWERS))
 
     @property
+    def bounded(self) -> list[MetricChange]:
+        """Return the measured changes that a bound on harm is on: right answers in place of worded metrics."""
+        known = [change for change in self.comparison.changes if change.n]
+        if self.state_of(RIGHT_ANSWERS) is None:
+            return known
+        return [change for change in known if metric_name(change.metric) not in WORDED_METRICS]
+
+    @property
     def has_gold(self) -> bool:
         """Return whether a gold metric measures retrieval."""
         return any(self.state_of(name) is not None for name in GOLD_METRICS)
@@ -218,27 +226,24 @@ class TreeWalk:
         """Return the verdict: a fault, no fault, or that the data cannot tell."""
         if self.faults:
             return "fault"
-        known = [change for change in self.comparison.changes if change.n]
         if self.comparison.pairs < LEAST_PAIRS:
             return "cannot tell"
-        return "no fault" if known and all(map(self.excludes, known)) else "cannot tell"
+        return "no fault" if self.bounded and all(map(excludes_drop, self.bounded)) else "cannot tell"
 
     @property
     def worst_bound(self) -> MetricChange | None:
         """Return the change with the largest drop that is not ruled out; None if one has no bound."""
-        known = [change for change in self.comparison.changes if change.n]
-        known = [c for c in known if excludes_drop(c) or not self.excludes(c)]
-        bounds = [bound_drop(change) for change in known]
-        if not known or None in bounds or self.comparison.pairs < LEAST_PAIRS:
+        bounds = [bound_drop(change) for change in self.bounded]
+        if not bounds or None in bounds or self.comparison.pairs < LEAST_PAIRS:
             return None
-        return max(known, key=lambda change: bound_drop(change) or 0.0)
+        return max(self.bounded, key=lambda change: bound_drop(change) or 0.0)
 
     @property
     def needed(self) -> int | None:
         """Return about how many pairs would decide, where these cannot."""
         if self.verdict != "cannot tell":
             return None
-        unsure = [change for change in self.comparison.changes if not self.excludes(change)]
+        unsure = [change for change in self.bounded if not excludes_drop(change)]
         return max((change.needed for change in unsure if change.needed is not None), default=None)
 
     def _evaluate(self, branch: TreeBranch) -> None:
@@ -324,11 +329,8 @@ def excludes_drop(change: MetricChange) -> bool:
 
 
 def excludes_harm(change: MetricChange, right: MetricChange | None) -> bool:
-    """Return whether a worded metric does not lean to a fall, and a loss of right answers is ruled out."""
-    if right is None or not right.n or metric_name(change.metric) not in WORDED_METRICS:
-        return False
-    leans = change.difference is not None and change.difference.mean < 0 and (change.p or 0.0) <= LEANING_LEVEL
-    return excludes_drop(right) and not leans
+    """Return whether a metric is a worded one, and a loss of right answers is ruled out."""
+    return right is not None and bool(right.n) and metric_name(change.metric) in WORDED_METRICS and excludes_drop(right)
 
 
 def bound_drop(change: MetricChange) -> float | None:

@@ -13,8 +13,8 @@ from ragfault.comparison.attribution.answer_defects import add_answer_defects, f
 from ragfault.comparison.attribution.edited_sources import describe_unverified_edits
 from ragfault.comparison.comparability import describe_unpaired_traces, drop_spoiled_differences, hides_a_fault
 from ragfault.comparison.compare import compare_pairs, least_clusters, split_changes
-from ragfault.comparison.controls import compare_right_answers, control_drop
-from ragfault.comparison.decision_tree import TREE_METRICS, describe_change, excludes_harm
+from ragfault.comparison.controls import compare_right_answers, control_drop, find_harmless_fall
+from ragfault.comparison.decision_tree import GRADES, TREE_METRICS, describe_change, excludes_harm
 from ragfault.comparison.gate.records import RegressionDecision, RegressionReport
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pipeline_checks import (
@@ -27,14 +27,7 @@ from ragfault.comparison.pipeline_checks import (
 from ragfault.comparison.records import MAX_NEEDED, Comparison, LayerFault, MetricChange
 from ragfault.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
 from ragfault.comparison.settings import DEFAULT_GATE, BisectionSettings, GateSettings
-from ragfault.comparison.trade_offs import (
-    COUNTERPARTS,
-    REFUSED_METRICS,
-    RIGHT_SHARE,
-    RefusalShift,
-    find_gain,
-    find_new_refusals,
-)
+from ragfault.comparison.trade_offs import COUNTERPARTS, RIGHT_SHARE, RefusalShift, find_gain, find_new_refusals
 from ragfault.diagnosis.records import GateOutcome
 from ragfault.diagnosis.score_matrix import match_metrics, metric_name
 from ragfault.model.errors import UsageError
@@ -70,8 +63,8 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
     else without those that are right, as `bisect` does; so they pass where a worsening is ruled out there.
 
     Without named metrics right answers are decided as well. Completeness, answer relevance and factual accuracy, which
-    move with the wording of answers that are as good, pass if a loss of right answers is ruled out and they do not lean
-    to a fall (p ≤ 0.05, uncorrected).
+    move with the wording of answers that are as good, pass if a loss of right answers is ruled out; completeness and
+    answer relevance fail only if answers became bad where they moved.
 
     A shown rise of errors, empty retrievals, blank or uncited answers, or of a defect of answers that `bisect` names
     (other units, cut or repeated answers, copies among the chunks), fails whichever metrics are named. Where a rise of
@@ -126,22 +119,27 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
 def _bound_harm(
     paired: PairedRuns, decisions: Sequence[RegressionDecision], options: _RegressionOptions
 ) -> list[RegressionDecision]:
-    """Add the decision on right answers; worded metrics pass where it rules harm out and they do not lean to a fall."""
+    """Add the decision on right answers; worded metrics pass where it rules harm out."""
     right = next((change for change in compare_right_answers(paired, options.terms) if change.n), None)
     if right is None:
         return list(decisions)
     harm = _decide_metric(right, options)
-    passed = [
-        replace(decision, result="pass", reason=f"{_change_text(decision.change)}; {harm.reason}", needed=None)
-        # A metric that no pair has on both sides was not compared, and stays open.
-        if harm.result == "pass"
-        and decision.result == "cannot tell"
-        and decision.change.difference is not None
-        and excludes_harm(decision.change, right)
-        else decision
-        for decision in decisions
-    ]
-    return [*passed, harm]
+    return [*(_weigh_harm(paired, decision, right, harm) for decision in decisions), harm]
+
+
+def _weigh_harm(
+    paired: PairedRuns, decision: RegressionDecision, right: MetricChange, harm: RegressionDecision
+) -> RegressionDecision:
+    every = np.ones(len(paired.pairing), dtype=bool)
+    fall = find_harmless_fall(paired, decision.change, every) if decision.result == "fail" else None
+    # A metric that no pair has on both sides was not compared, and stays open.
+    is_open = decision.result == "cannot tell" and decision.change.difference is not None
+    if not is_open and fall is None:
+        return decision
+    if harm.result == "pass" and (fall is None or fall.decided) and excludes_harm(decision.change, right):
+        text = _change_text(decision.change) if fall is None else fall.text
+        return replace(decision, result="pass", reason=f"{text}; {harm.reason}", needed=None)
+    return decision if fall is None else replace(decision, result="cannot tell", reason=fall.text)
 
 
 class _RegressionOptions(Struct, frozen=True):
@@ -239,7 +237,7 @@ def _weigh_gain(
 ) -> RegressionDecision:
     """Return the decision on one metric that fails, with what got better, and without right refusals."""
     rise = "" if gain is None else f"; {gain.metric} got better: {_change_text(gain)}"
-    if metric_name(failed.change.metric) not in REFUSED_METRICS or not shift.accepted.any():
+    if metric_name(failed.change.metric) not in GRADES or not shift.accepted.any():
         return replace(failed, reason=f"{failed.reason}{rise}")
     without = shift.pairs if gain is not None and shift.right_share >= RIGHT_SHARE else shift.accepted
     [rest] = compare_pairs(paired, options.terms, metrics=[failed.change.metric], pair_mask=~without).changes
