@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.datasets import is_marked, read_rows
 from ragfault.judges.checks.claims import extract_claims
-from ragfault.judges.checks.copies import find_copied_difference
+from ragfault.judges.checks.copies import find_copied_difference, list_candidates
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.loading import load_judge
 from ragfault.model.records import Chunk, ClaimVerdict, Trace
@@ -57,7 +57,9 @@ def print_copies(judges: Sequence[str]) -> None:
     """Print what the check and each judge find among the authored near copies."""
     copies = list(read_copies())
     bad = np.array([copy.is_false for copy in copies])
-    checked = [find_copied_difference(copy.query, copy.claim, [Passage("1", copy.passage)]) for copy in copies]
+    checked = [
+        find_copied_difference(copy.query, copy.claim, list_candidates([Passage("1", copy.passage)])) for copy in copies
+    ]
     print("near copies, the check")
     print_contradicted(copies, [copied is not None for copied in checked])
     traces = [
@@ -100,7 +102,9 @@ def main() -> None:
     for name, (given, query, claim, texts) in list_claims(options.data, options.count):
         label = LABELS.get(given, given)
         seen[label] += 1
-        copied = find_copied_difference(query, claim, [Passage(str(n), text) for n, text in enumerate(texts)])
+        copied = find_copied_difference(
+            query, claim, list_candidates([Passage(str(n), text) for n, text in enumerate(texts)])
+        )
         if copied is not None:
             kind = "a function word" if copied.substitution.is_function_word else "a value, an exchange or a negation"
             contradicted[name, kind, label] += 1

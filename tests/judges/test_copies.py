@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragfault.judges.checks.copies import find_copied_difference
+from ragfault.judges.checks.copies import find_copied_difference, list_candidates
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.loading import load_judge
 from ragfault.model.records import Chunk, Trace, Verdicts
@@ -48,7 +48,10 @@ def test_a_copy_that_says_otherwise_in_one_point_is_contradicted_and_quotes_the_
 
 @pytest.mark.parametrize("claim", TRUE)
 def test_a_copy_a_passive_and_another_word_contradict_nothing(claim: str) -> None:
-    assert find_copied_difference("", claim, [Passage(str(n), text) for n, text in enumerate(PASSAGES)]) is None
+    assert (
+        find_copied_difference("", claim, list_candidates([Passage(str(n), text) for n, text in enumerate(PASSAGES)]))
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,8 +63,14 @@ def test_a_copy_a_passive_and_another_word_contradict_nothing(claim: str) -> Non
 )
 def test_an_answer_that_leaves_its_subject_to_the_question_is_not_contradicted(passage: str) -> None:
     passages = [Passage("a", passage)]
-    assert find_copied_difference("What do children pay?", "The monthly club fee is 6 euros.", passages) is None
-    assert find_copied_difference("What do children pay?", "The monthly club fee is 7 euros.", passages) is not None
+    assert (
+        find_copied_difference("What do children pay?", "The monthly club fee is 6 euros.", list_candidates(passages))
+        is None
+    )
+    assert (
+        find_copied_difference("What do children pay?", "The monthly club fee is 7 euros.", list_candidates(passages))
+        is not None
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,13 +89,16 @@ def test_an_answer_that_leaves_its_subject_to_the_question_is_not_contradicted(p
     ],
 )
 def test_another_spelling_of_one_point_contradicts_nothing(sentence: str, claim: str) -> None:
-    assert find_copied_difference("", claim, [Passage("a", f"{sentence} The rest is told later.")]) is None
+    assert (
+        find_copied_difference("", claim, list_candidates([Passage("a", f"{sentence} The rest is told later.")]))
+        is None
+    )
 
 
 def test_a_question_states_nothing_that_could_be_contradicted() -> None:
     passages = [Passage("a", "CNN: Is the governor confident about the future of the continent?")]
     claim = "Thakkar: The governor is not confident about the future of the continent."
-    assert find_copied_difference("", claim, passages) is None
+    assert find_copied_difference("", claim, list_candidates(passages)) is None
 
 
 def test_one_false_copy_makes_an_answer_of_several_claims_ungrounded() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from ragfault.judges.checks.copies import find_copied_difference
+from ragfault.judges.checks.copies import Candidate, find_copied_difference, list_candidates
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore, ScorerSession
 from ragfault.model.records import ConversationTurn, Evidence
@@ -93,10 +93,11 @@ class CopySession(WrappedSession):
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         scored = self._session.score_entailment(claims, passages)
-        return [self._compare(claim, passages, entailment) for claim, entailment in zip(claims, scored, strict=True)]
+        candidates = list_candidates(passages)
+        return [self._compare(claim, candidates, entailment) for claim, entailment in zip(claims, scored, strict=True)]
 
-    def _compare(self, claim: str, passages: Sequence[Passage], scored: Entailment) -> Entailment:
-        copied = find_copied_difference(self._query, claim, passages)
+    def _compare(self, claim: str, candidates: Sequence[Candidate], scored: Entailment) -> Entailment:
+        copied = find_copied_difference(self._query, claim, candidates)
         if copied is None:
             return scored
         passage, sentence, substitution = copied

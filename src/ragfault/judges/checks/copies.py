@@ -26,26 +26,32 @@ class CopiedSentence(NamedTuple):
     substitution: Substitution
 
 
-def find_copied_difference(query: str, claim: str, passages: Sequence[Passage]) -> CopiedSentence | None:
+Candidate = tuple[Passage, PassageSentence]
+
+
+def list_candidates(passages: Sequence[Passage]) -> list[Candidate]:
+    """List the sentences that a claim may copy: all but the fields of records."""
+    return [(passage, sentence) for passage in passages for sentence in split_passage(passage.text) if not sentence.key]
+
+
+def find_copied_difference(query: str, claim: str, candidates: Sequence[Candidate]) -> CopiedSentence | None:
     """Find the sentence that a claim copies but for another value, an exchange, a negation or a function word.
 
     None if the claim is a sentence of a passage or a part of one, if what differs stands in another sentence with half
     of the claim's content words, or if other content words differ: they may say the same.
 
-    >>> passage = Passage("a", "Claims lapse three years after the end of the year. They can be renewed.")
-    >>> find_copied_difference("", "Claims lapse ten years after the end of the year.", [passage]).substitution.text
+    >>> text = "Claims lapse three years after the end of the year. They can be renewed."
+    >>> sentences = list_candidates([Passage("a", text)])
+    >>> find_copied_difference("", "Claims lapse ten years after the end of the year.", sentences).substitution.text
     '"10 years" in place of "3 years"'
-    >>> find_copied_difference("", "Claims lapse three years after the end of the year.", [passage])
+    >>> find_copied_difference("", "Claims lapse three years after the end of the year.", sentences)
     """
     words = split_words(claim)
     known = frozenset(words)
     if not known:
         return None
     sentences = [
-        (len(known.intersection(sentence.tokens)) / len(known), passage, sentence)
-        for passage in passages
-        for sentence in split_passage(passage.text)
-        if not sentence.key
+        (len(known.intersection(sentence.tokens)) / len(known), passage, sentence) for passage, sentence in candidates
     ]
     covered, passage, sentence = max(sentences, key=_rank, default=(0.0, Passage("", ""), None))
     if sentence is None or covered < MIN_COVERED or f" {' '.join(words)} " in f" {' '.join(sentence.tokens)} ":
