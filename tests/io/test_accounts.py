@@ -52,15 +52,21 @@ def read(records):
     return msgspec.to_builtins(list(traces)), unread
 
 
-def find_outcome(records, place):
-    """Find where the marker of a leaf comes out: as a word of a text, else in the place of the text."""
-    outcome = find_marker(records, place, is_instead=False)
-    return find_marker(records, place, is_instead=True) if outcome == "lost" else outcome
-
-
-def find_marker(records, place, is_instead):
-    """Find where the marker of a leaf comes out: the fields of the trace that change, "refused", or "not read"."""
+def find_outcomes(records):
+    """Find where the leaf of each path comes out, as `find_marker` says; of the leaves of one path the last stands."""
     before, _ = read(records)
+    places = {format_place(place[1:]): place for place in list_leaves(records)}
+    return {path: find_outcome(records, before, place) for path, place in places.items()}
+
+
+def find_outcome(records, before, place):
+    """Find where the marker of a leaf comes out: as a word of a text, else in the place of the text."""
+    outcome = find_marker(records, before, place, is_instead=False)
+    return find_marker(records, before, place, is_instead=True) if outcome == "lost" else outcome
+
+
+def find_marker(records, before, place, is_instead):
+    """Find where the marker of a leaf comes out: the fields of the trace that change, "refused", or "not read"."""
     try:
         after, unread = read(mark_leaf(records, place, is_instead))
     except (InputError, BadTraces):
@@ -81,9 +87,7 @@ def find_marker(records, place, is_instead):
 @pytest.mark.parametrize("name", FIXTURES)
 def test_no_leaf_of_a_record_is_lost(name):
     """A marker in a leaf changes a field of the trace, or its path is listed as not read."""
-    records = FIXTURES[name]
-    outcomes = {format_place(place[1:]): find_outcome(records, place) for place in list_leaves(records)}
-    assert [path for path, outcome in outcomes.items() if outcome == "lost"] == []
+    assert [path for path, outcome in find_outcomes(FIXTURES[name]).items() if outcome == "lost"] == []
 
 
 def test_each_leaf_comes_out_at_its_place():
@@ -96,8 +100,7 @@ def test_each_leaf_comes_out_at_its_place():
         "checks": [{"name": "style", "passed": True}],
         "tags": ["a", "b"],
     }
-    outcomes = {format_place(place[1:]): find_outcome([record], place) for place in list_leaves([record])}
-    assert outcomes == {
+    assert find_outcomes([record]) == {
         "question": "id, query",
         "contexts[].text": "chunks",
         "contexts[].page": "chunks",
@@ -134,11 +137,11 @@ def test_no_leaf_of_a_column_of_any_form_is_lost(spare):
         **spare,
     }
     try:
-        read([record])
+        before, _ = read([record])
     except InputError:
         return
     for place in list_leaves([record]):
-        assert find_outcome([record], place) != "lost", place
+        assert find_outcome([record], before, place) != "lost", place
 
 
 def test_a_later_record_may_not_lose_a_long_text():

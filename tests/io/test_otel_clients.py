@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
+from installed import skip_without
 from otlp_spans import ANSWER, QUERY, TEXTS
 from ragfault.io.otel.otlp import decode_request
 from ragfault.io.otel.span_buffer import SpanBuffer
 from ragfault.io.otel.trace_mapping import build_trace
 from ragfault.model.records import TokenCounts, Trace
 
-pytest.importorskip("opentelemetry.proto", reason="the extra otlp is not installed")
-pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed")
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the OTLP exporter is not installed")
+skip_without("opentelemetry.proto", reason="the extra otlp is not installed")
+skip_without("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed")
+skip_without("opentelemetry.exporter.otlp.proto.http", reason="the OTLP exporter is not installed")
 
 
 class Collector:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -266,7 +266,16 @@ def detect_shape(names: Iterable[str], records: Sequence[RawRecord] = ()) -> Rec
     >>> detect_shape(["user_input", "response"]).title, detect_shape(["text"])
     ('Ragas', None)
     """
-    columns = frozenset(names)
+    return _find_marked(frozenset(names), records) if records else _find_marked_by_columns(frozenset(names))
+
+
+@lru_cache(maxsize=256)
+def _find_marked_by_columns(columns: frozenset[str]) -> RecordShape | None:
+    """Find the shape that columns mark, once for all records that have them."""
+    return _find_marked(columns, ())
+
+
+def _find_marked(columns: frozenset[str], records: Sequence[RawRecord]) -> RecordShape | None:
     if columns == {"observations", "scores"}:
         # the download of a trace
         return list_shapes()["langfuse"]
