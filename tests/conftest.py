@@ -27,6 +27,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Import the package as users do: as it is a plugin of pytest, each worker would compile all of it anew."""
+    getattr(config.pluginmanager.rewrite_hook, "_must_rewrite", set()).discard("ragfault")
+
+
 @pytest.fixture(scope="session")
 def demo_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder with the demo in `handbook` and runs of both versions, `v1` and `v2`, by the default judge.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("llama_index.core.node_parser", reason="llama-index cuts the documents")
-pytest.importorskip("bm25s", reason="the extra retrieval is not installed")
-pytest.importorskip("sklearn", reason="the extra cluster is not installed")
+from installed import skip_without
+
+skip_without("llama_index", reason="llama-index cuts the documents")
+skip_without("bm25s", reason="the extra retrieval is not installed")
+skip_without("sklearn", reason="the extra cluster is not installed")
 
 from benchmarks.faults.transfer.corpora import Corpus, Question
 from benchmarks.faults.transfer.kinds import HARMLESS, KINDS, Kind

@@ -7,8 +7,10 @@ import pickle
 
 import pytest
 
-pytest.importorskip("openai", reason="the extra `llm` is not installed")
-pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
+from installed import skip_without
+
+skip_without("openai", reason="the extra `llm` is not installed")
+skip_without("bm25s", reason="the extra `retrieval` is not installed")
 
 from endpoint import Server, serve_model
 from ragfault.judges.llm.judge import LLMGenerator

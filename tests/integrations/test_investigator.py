@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("openai", reason="the extra llm is not installed")
+from installed import skip_without
+
+skip_without("openai", reason="the extra llm is not installed")
 
 from endpoint import FENCED, Server, serve_model
 from ragfault import evaluate

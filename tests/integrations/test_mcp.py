@@ -10,13 +10,14 @@ from typing import Any
 import anyio
 import pytest
 
+from installed import skip_without
 from ragfault.cli.commands import run_command
 from ragfault.integrations.mcp import MAX_TEXT_CHARS, TOOL_NAMES, McpTools
 from ragfault.io.trace_writer import write_traces
 from ragfault.model.errors import InputError, RunError, UsageError
 from ragfault.model.records import Chunk, Trace
 
-pytest.importorskip("mcp", reason="the extra mcp is not installed")
+skip_without("mcp", reason="the extra mcp is not installed")
 
 
 @pytest.fixture(scope="module")

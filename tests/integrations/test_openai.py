@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from endpoint import Server, serve_model
+from installed import skip_without
 from ragfault.evaluation.online.background import BackgroundScorer
 from ragfault.evaluation.online.scorer import ScoredTrace
 from ragfault.model.errors import UsageError
 from ragfault.model.records import TokenCounts, Trace
 
-openai = pytest.importorskip("openai", reason="the client of OpenAI is not installed (ragfault[llm])")
-
-from ragfault.integrations.openai import measure_client, score_completion  # noqa: E402 - what it needs may not be there
+skip_without("openai", reason="the client of OpenAI is not installed (ragfault[llm])")
 
 QUERY = "When does the last ferry leave?"
 CONTEXTS = ["The last ferry to the island leaves at 22:40 every evening.", "Dogs travel free."]
@@ -100,9 +99,18 @@ def model_server() -> Iterator[Server]:
         yield server
 
 
+def measure_client(client: Any, *arguments: Any, **options: Any) -> Any:
+    # imported by the tests that are run: the client of OpenAI takes a second, in every worker
+    from ragfault.integrations import openai
+
+    return openai.measure_client(client, *arguments, **options)
+
+
 @pytest.fixture
 def client(model_server: Server) -> Iterator[Any]:
-    with openai.OpenAI(base_url=model_server.url, api_key="none", max_retries=0) as created:
+    from openai import OpenAI
+
+    with OpenAI(base_url=model_server.url, api_key="none", max_retries=0) as created:
         yield created
 
 
@@ -160,10 +168,12 @@ def test_a_stream_that_is_left_is_a_trace_of_what_came(client):
 
 def test_awaited_calls_are_scored_alike(model_server):
     """The async client, whole and streamed, by both interfaces."""
+    from openai import AsyncOpenAI
+
     result: list[Trace] = []
 
     async def ask() -> None:
-        async with openai.AsyncOpenAI(base_url=model_server.url, api_key="none", max_retries=0) as plain:
+        async with AsyncOpenAI(base_url=model_server.url, api_key="none", max_retries=0) as plain:
             created = measure_client(plain, result.append)
             asked = {"model": "small-1", "contexts": CONTEXTS}
             text = await created.chat.completions.create(messages=MESSAGES, **asked)
@@ -182,9 +192,11 @@ def test_awaited_calls_are_scored_alike(model_server):
 
 def test_an_error_is_raised_and_put_down(client):
     """The caller gets the error of the client, ragfault a trace that failed."""
+    from openai import NotFoundError
+
     result: list[Trace] = []
     created = measure_client(client, result.append)
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(NotFoundError):
         created.chat.completions.create(model="no-such-model", messages=MESSAGES)
     assert (result[0].query, result[0].answer) == (QUERY, None)
     assert result[0].error.startswith("NotFoundError")
@@ -212,6 +224,8 @@ def test_contexts_are_retrieved_for_calls_without_any(client):
 
 def test_one_response_is_scored_at_once(client):
     """Whatever endpoint it came from, by its text."""
+    from ragfault.integrations.openai import score_completion
+
     text = client.chat.completions.create(model="small-1", messages=MESSAGES)
     outcome = score_completion(text, QUERY, CONTEXTS, judge="lexical", metrics=["groundedness"])
     assert (outcome.values, outcome.trace.model) == ({"groundedness": 1.0}, "small-1")

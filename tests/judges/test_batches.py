@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from endpoint import make_traces
+from installed import skip_without
 
-pytest.importorskip("openai", reason="needs the extra llm")
+skip_without("openai", reason="needs the extra llm")
 
 from batch_endpoint import serve_batches
 from ragfault.evaluation.evaluator import evaluate

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("openai", reason="the extra `llm` is not installed")
+from installed import skip_without
+
+skip_without("openai", reason="the extra `llm` is not installed")
 
 from ragfault import Chunk, Run, Trace, evaluate
 from ragfault.cli.commands import run_command

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from endpoint import make_traces
+from installed import skip_without
 
-pytest.importorskip("openai", reason="needs the extra llm")
+skip_without("openai", reason="needs the extra llm")
 
 from ragfault.io.runs.run import Run
 from ragfault.io.runs.writer import RUN_TABLES

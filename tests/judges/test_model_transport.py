@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from endpoint import make_traces, serve_model
+from installed import skip_without
 
-pytest.importorskip("openai", reason="needs the extra llm")
+skip_without("openai", reason="needs the extra llm")
 
 from ragfault.cli.commands import run_command as cli
 from ragfault.comparison.gate.gate import gate

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("onnx", reason="the tests build models with onnx")
+from installed import skip_without
+
+skip_without("onnx", reason="the tests build models with onnx")
 
 from tokenizers import Tokenizer, models, pre_tokenizers
 

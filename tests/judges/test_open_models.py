@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("onnx", reason="the tests build models with onnx")
+from installed import skip_without
+
+skip_without("onnx", reason="the tests build models with onnx")
 
 import numpy as np
 

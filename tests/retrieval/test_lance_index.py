@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-pytest.importorskip("lancedb", reason="the extra lance is not installed")
+from installed import skip_without
+
+skip_without("lancedb", reason="the extra lance is not installed")
 
 from ragfault.model.errors import InputError, OutputError, RunError, UnknownName, UsageError
 from ragfault.model.records import Chunk

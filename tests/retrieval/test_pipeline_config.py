@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from installed import skip_without
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.model.records import Chunk, Document
 from ragfault.retrieval.index import ChunkIndex
@@ -21,7 +22,7 @@ from ragfault.retrieval.pipeline_config import (
 )
 from ragfault.retrieval.stage_registry import STAGE_KINDS, STAGES, get_stage_kind, load_reranker, make_stage
 
-pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
+skip_without("bm25s", reason="the extra `retrieval` is not installed")
 
 TEXTS = {
     "ferry": "The last ferry leaves the harbour at 22:40. On Sundays it leaves at 21:10.",

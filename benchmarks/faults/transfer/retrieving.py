@@ -6,10 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import bm25s
 import numpy as np
-from llama_index.core.node_parser import SentenceSplitter, TokenTextSplitter
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 
 @dataclass(frozen=True)
@@ -31,6 +28,8 @@ def split_words(text: str) -> list[str]:
 
 def cut_documents(documents: dict[str, str], groups: dict[str, str], size: int, splitter: str) -> list[Passage]:
     """Return the passages of documents, of about `size` words."""
+    from llama_index.core.node_parser import SentenceSplitter, TokenTextSplitter
+
     kind = SentenceSplitter if splitter == "sentences" else TokenTextSplitter
     cutter = kind(chunk_size=size, chunk_overlap=0, tokenizer=str.split)
     passages = []
@@ -49,6 +48,9 @@ class Index:
     """Passages with two ways to search them, and a reranker."""
 
     def __init__(self, passages: list[Passage], kind: str) -> None:
+        import bm25s
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
         self.passages, self.kind = passages, kind
         texts = [passage.text for passage in passages]
         self.words = TfidfVectorizer(sublinear_tf=True, stop_words="english")

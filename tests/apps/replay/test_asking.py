@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("openai", reason="needs the extra llm")
+from installed import skip_without
+
+skip_without("openai", reason="needs the extra llm")
 
 from msgspec.structs import replace
 

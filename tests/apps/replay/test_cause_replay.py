@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("openai", reason="needs the extra llm")
+from installed import skip_without
+
+skip_without("openai", reason="needs the extra llm")
 
 from endpoint import serve_model
 from programmed_model import ProgrammedServer

@@ -8,7 +8,9 @@ import re
 import msgspec
 import pytest
 
-pytest.importorskip("openai", reason="the extra `llm` is not installed")
+from installed import skip_without
+
+skip_without("openai", reason="the extra `llm` is not installed")
 
 from endpoint import FENCED, Server, serve_model
 from ragfault.apps.testsets.making.filters import DraftFilter

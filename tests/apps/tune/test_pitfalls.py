@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from installed import skip_without
 from ragfault import evaluate
 from ragfault.apps.tune.pitfalls import lint
 from ragfault.cli.commands import run_command
@@ -13,7 +14,7 @@ from ragfault.model.errors import RunError, UsageError
 from ragfault.model.records import Chunk, Document, Step, Trace
 from ragfault.retrieval.pipeline_config import PipelineConfig, build_index, format_pipeline_config
 
-pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
+skip_without("bm25s", reason="the extra `retrieval` is not installed")
 
 GOOD = PipelineConfig(
     chunker="sentences(256)",

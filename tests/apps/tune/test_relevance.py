@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from endpoint import serve_model
+from installed import skip_without
 
-pytest.importorskip("openai", reason="needs the extra llm")
+skip_without("openai", reason="needs the extra llm")
 
 from ragfault.apps.tune.relevance import compare_relevance
 from ragfault.judges.llm.judge import LLMJudge

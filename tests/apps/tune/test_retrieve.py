@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
+from installed import skip_without
+
+skip_without("bm25s", reason="the extra `retrieval` is not installed")
 
 from ragfault.cli.commands import run_command
 from ragfault.io.trace_reader import read_traces

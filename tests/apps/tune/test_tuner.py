@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from browser import start_browser
+from installed import skip_without
 from ragfault import evaluate
 from ragfault.apps.tune.holdout import gather_questions, select_undominated, split_questions
 from ragfault.apps.tune.pitfalls import lint
@@ -43,7 +44,7 @@ from ragfault.retrieval.pipeline_config import (
     replace_stage,
 )
 
-pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
+skip_without("bm25s", reason="the extra `retrieval` is not installed")
 
 SMALL = SearchSpace(
     chunkers=("fixed(64)", "sentences(64)"),

@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("duckdb", reason="the server needs the extra `server`")
-pytest.importorskip("fastapi", reason="the server needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the server needs the extra `server`")
+skip_without("fastapi", reason="the server needs the extra `server`")
 
 from dashboard_server import serve_app
 from ragfault.apps.watch.server.alerts import watchdog

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("duckdb", reason="the server needs the extra `server`")
-pytest.importorskip("fastapi", reason="the server needs the extra `server`")
-pytest.importorskip("jinja2", reason="the pages need the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the server needs the extra `server`")
+skip_without("fastapi", reason="the server needs the extra `server`")
+skip_without("jinja2", reason="the pages need the extra `server`")
 
 from dashboard_server import DashboardServer
 from ragfault.apps.watch.server.storage.backup import check_backup, restore_backup

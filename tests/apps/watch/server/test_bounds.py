@@ -13,9 +13,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-pytest.importorskip("duckdb", reason="the server needs the extra `server`")
-pytest.importorskip("fastapi", reason="the server needs the extra `server`")
-pytest.importorskip("jinja2", reason="the server needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the server needs the extra `server`")
+skip_without("fastapi", reason="the server needs the extra `server`")
+skip_without("jinja2", reason="the server needs the extra `server`")
 
 from dashboard_server import Client, DashboardServer, serve_app
 from ragfault.apps.watch.server.app import create_app

@@ -11,9 +11,11 @@ from urllib.parse import quote
 
 import pytest
 
-pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
-pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
-pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the dashboard needs the extra `server`")
+skip_without("fastapi", reason="the dashboard needs the extra `server`")
+skip_without("jinja2", reason="the dashboard needs the extra `server`")
 
 from dashboard_server import BEGAN, Client, DashboardServer
 from ragfault.apps.watch.server.api.detail_views import load_clusters

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
-pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
-pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the dashboard needs the extra `server`")
+skip_without("fastapi", reason="the dashboard needs the extra `server`")
+skip_without("jinja2", reason="the dashboard needs the extra `server`")
 
 from ragfault.apps.watch.monitoring.alert_rules import AlertRule
 from ragfault.apps.watch.monitoring.alerts import Alert

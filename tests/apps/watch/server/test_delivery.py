@@ -17,8 +17,10 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-pytest.importorskip("duckdb", reason="the server needs the extra `server`")
-pytest.importorskip("fastapi", reason="the server needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the server needs the extra `server`")
+skip_without("fastapi", reason="the server needs the extra `server`")
 
 from mail_server import MailServer, create_certificate, run_mail_server
 from ragfault.apps.watch.monitoring.incidents import Incident

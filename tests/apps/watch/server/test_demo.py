@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
-pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
-pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the dashboard needs the extra `server`")
+skip_without("fastapi", reason="the dashboard needs the extra `server`")
+skip_without("jinja2", reason="the dashboard needs the extra `server`")
 
 from browser import COLOURS, Visit, list_violations, start_browser
 from ragfault.apps.watch.server.demo import FAULTY_ROUTE

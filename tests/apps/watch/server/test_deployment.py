@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the server needs the extra `server`")
-pytest.importorskip("yaml", reason="PyYAML is not installed")
+from installed import skip_without
+
+skip_without("fastapi", reason="the server needs the extra `server`")
+skip_without("yaml", reason="PyYAML is not installed")
 
 import yaml
 from fastapi.routing import iter_route_contexts

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
-pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the dashboard needs the extra `server`")
+skip_without("fastapi", reason="the dashboard needs the extra `server`")
 
 from dashboard_server import DashboardServer
 

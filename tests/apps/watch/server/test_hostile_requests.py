@@ -19,9 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("duckdb", reason="the server needs the extra `server`")
-pytest.importorskip("fastapi", reason="the server needs the extra `server`")
-pytest.importorskip("opentelemetry.proto", reason="OTLP as protobuf needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the server needs the extra `server`")
+skip_without("fastapi", reason="the server needs the extra `server`")
+skip_without("opentelemetry.proto", reason="OTLP as protobuf needs the extra `server`")
 
 from ragfault.http.bodies import MAX_MEMBERS, RequestLimits
 from server_process import Server, build_rag_spans, run_server

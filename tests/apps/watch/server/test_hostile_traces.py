@@ -11,9 +11,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
-pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
-pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the dashboard needs the extra `server`")
+skip_without("fastapi", reason="the dashboard needs the extra `server`")
+skip_without("jinja2", reason="the dashboard needs the extra `server`")
 
 from browser import SCRIPTS, Visit, start_browser
 from dashboard_server import DashboardServer

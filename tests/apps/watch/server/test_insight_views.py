@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
-pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
-pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the dashboard needs the extra `server`")
+skip_without("fastapi", reason="the dashboard needs the extra `server`")
+skip_without("jinja2", reason="the dashboard needs the extra `server`")
 
 from dashboard_server import BEGAN, DashboardServer
 from ragfault.apps.watch.server.api.detail_views import parse_range

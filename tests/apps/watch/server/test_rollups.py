@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from installed import skip_without
 from ragfault.apps.watch.monitoring.rollups import Rollup, merge_by_key
 from ragfault.apps.watch.server.storage.opening import open_store
 from ragfault.apps.watch.server.storage.outcome_rows import build_outcome_rows
@@ -19,7 +20,7 @@ from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.io.datasets.demo_handbook import load_handbook
 
-pytest.importorskip("duckdb", reason="the store needs the extra `server`")
+skip_without("duckdb", reason="the store needs the extra `server`")
 
 SCORING = TraceScorer("lexical", metrics=("context_relevance", "groundedness", "answer_relevance"))
 MEASURES = tuple(map(describe_metric, SCORING.metrics))

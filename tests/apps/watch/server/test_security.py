@@ -12,9 +12,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 import pytest
 
-pytest.importorskip("duckdb", reason="the server needs the extra `server`")
-pytest.importorskip("fastapi", reason="the server needs the extra `server`")
-pytest.importorskip("jinja2", reason="the pages need the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the server needs the extra `server`")
+skip_without("fastapi", reason="the server needs the extra `server`")
+skip_without("jinja2", reason="the pages need the extra `server`")
 
 from fastapi.routing import iter_route_contexts
 

@@ -11,9 +11,11 @@ from urllib.parse import quote
 import pytest
 from msgspec.structs import replace
 
-pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
-pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
-pytest.importorskip("fastapi", reason="the server needs the extra `server`")
+from installed import skip_without
+
+skip_without("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
+skip_without("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
+skip_without("fastapi", reason="the server needs the extra `server`")
 
 from clickhouse_server import PASSWORD, USER, serve_clickhouse
 from ragfault import evaluate

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-pytest.importorskip("duckdb", reason="the server needs the extra `server`")
-pytest.importorskip("fastapi", reason="the server needs the extra `server`")
-pytest.importorskip("openai", reason="the judge that checks needs the extra `llm`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the server needs the extra `server`")
+skip_without("fastapi", reason="the server needs the extra `server`")
+skip_without("openai", reason="the judge that checks needs the extra `llm`")
 
 import endpoint
 from ragfault.apps.watch.server.scoring.ppi_estimates import estimate_ppi

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("duckdb", reason="the store needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the store needs the extra `server`")
 
 from ragfault.apps.watch.server.ingest.incoming_traces import read_traces
 from ragfault.apps.watch.server.storage.duckdb.connection import MIGRATIONS

@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
-pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
+from installed import skip_without
+
+skip_without("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
+skip_without("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
 
 from ragfault.apps.watch.server.storage.clickhouse.connection import (
     CREATE_MIGRATIONS,

@@ -14,8 +14,10 @@ from urllib.request import urlopen
 
 import pytest
 
-pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
-pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
+from installed import skip_without
+
+skip_without("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
+skip_without("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
 
 from clickhouse_server import PASSWORD, USER, serve_clickhouse
 from ragfault.apps.watch.server.storage.opening import open_store

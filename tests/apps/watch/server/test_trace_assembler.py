@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from installed import skip_without
 from server_process import Server, build_rag_spans, encode_spans, run_server
 from waiting import wait_until
 
-pytest.importorskip("duckdb", reason="the server needs the extra `server`")
-pytest.importorskip("fastapi", reason="the server needs the extra `server`")
+skip_without("duckdb", reason="the server needs the extra `server`")
+skip_without("fastapi", reason="the server needs the extra `server`")
 
 from otlp_spans import TEXTS, build_openinference, build_span
 from ragfault.apps.watch.server.counters import EventCounters

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("duckdb", reason="the server needs the extra `server`")
-pytest.importorskip("fastapi", reason="the server needs the extra `server`")
+from installed import skip_without
+
+skip_without("duckdb", reason="the server needs the extra `server`")
+skip_without("fastapi", reason="the server needs the extra `server`")
 
 from live_traffic import LiveTraffic
 from ragfault.apps.watch.server.alerts import watchdog
