@@ -34,9 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def demo_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a folder with the demo in `handbook` and runs of both versions, `v1` and `v2`, by the default judge.
+    """Return a folder with the demo in `handbook` and runs of both versions, `v1` and `v2`, by a fast judge.
 
-    The first process that needs it makes it for all, as a judge takes seconds: tests read it, or copy what they alter.
+    The first process that needs it makes it for all: tests read it, or copy what they alter.
     """
     session = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -62,7 +62,7 @@ def _write_demo(folder: Path) -> None:
 
     write_handbook(folder / "handbook")
     for version in ("v1", "v2"):
-        evaluate(folder / f"handbook/traces-{version}.jsonl", folder / version)
+        evaluate(folder / f"handbook/traces-{version}.jsonl", folder / version, judge="embedded")
 
 
 def _list_files(folder: Path) -> list[tuple[str, int, int]]:

@@ -28,7 +28,7 @@ def evaluate_attempts(folder, attempts, is_wrong):
         for k in range(1, attempts + 1)
         for n in range(20)
     ]
-    return evaluate(traces, folder, metrics=METRICS)
+    return evaluate(traces, folder, judge="lexical", metrics=METRICS)
 
 
 @pytest.mark.parametrize("sizes", [(3, 1), (1, 3), (3, 2), (2, 2)])

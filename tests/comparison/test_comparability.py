@@ -100,7 +100,9 @@ def test_texts_that_a_window_cuts_are_counted_also_where_others_are_not(tmp_path
             for at in range(N)
         ]
 
-    runs = [evaluate(build(cut), tmp_path / str(cut), metrics=["groundedness"]) for cut in (False, True)]
+    runs = [
+        evaluate(build(cut), tmp_path / str(cut), judge="lexical", metrics=["groundedness"]) for cut in (False, True)
+    ]
     expected = (
         "on 50 % of pairs, each the last of its list: clipped in the record, or before it (5 of these 5 chunks are "
         "whole in other traces of it)"

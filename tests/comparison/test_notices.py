@@ -47,7 +47,8 @@ def reworded(trace: Trace) -> Trace:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Callable[[str, Sequence[Trace]], Run]:
     folder: Path = tmp_path_factory.mktemp("runs")
-    return lambda name, rows: evaluate(rows, folder / name, metrics=["context_relevance", "groundedness"], force=True)
+    options = {"judge": "lexical", "metrics": ["context_relevance", "groundedness"], "force": True}
+    return lambda name, rows: evaluate(rows, folder / name, **options)
 
 
 LINES = {

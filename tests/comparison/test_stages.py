@@ -162,7 +162,7 @@ CASES: list[tuple[Callable[[Trace], Trace], str, str]] = [
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("stages") / "old"
-    evaluate(system(), place, metrics=("groundedness", "context_relevance", "chunk_utilization"))
+    evaluate(system(), place, judge="lexical", metrics=("groundedness", "context_relevance", "chunk_utilization"))
     return place
 
 
@@ -170,7 +170,10 @@ def evidence_of(baseline: Path, place: Path, change: Callable[[Trace], Trace]) -
     from ragfault.io.runs.run import Run
 
     new = evaluate(
-        [change(trace) for trace in system()], place, metrics=("groundedness", "context_relevance", "chunk_utilization")
+        [change(trace) for trace in system()],
+        place,
+        judge="lexical",
+        metrics=("groundedness", "context_relevance", "chunk_utilization"),
     )
     return collect_evidence(read_pairs(pair_runs(Run.open(baseline), new)))
 
@@ -204,7 +207,12 @@ def test_a_setting_that_changed_speaks_for_its_stage(baseline: Path, tmp_path: P
         return replace(trace, metadata={"release": "1.0", "embedding_model": "a"})
 
     runs = [
-        evaluate([change(trace) for trace in system()], tmp_path / change.__name__, metrics=("groundedness",))
+        evaluate(
+            [change(trace) for trace in system()],
+            tmp_path / change.__name__,
+            judge="lexical",
+            metrics=("groundedness",),
+        )
         for change in (name, reset)
     ]
     [seen] = collect_evidence(read_pairs(pair_runs(*runs)))
@@ -309,7 +317,10 @@ def scored(trace: Trace, tenant: str, scores: Sequence[float], start: int) -> Tr
 
 def evidence_between(tmp_path: Path, *sides: Sequence[Trace]) -> dict[str, set[str]]:
     """Return the stages for which each observation on two sides speaks."""
-    runs = [evaluate(list(side), tmp_path / str(at), metrics=("groundedness",)) for at, side in enumerate(sides)]
+    runs = [
+        evaluate(list(side), tmp_path / str(at), judge="lexical", metrics=("groundedness",))
+        for at, side in enumerate(sides)
+    ]
     stages: dict[str, set[str]] = {}
     for item in collect_evidence(read_pairs(pair_runs(*runs))):
         stages.setdefault(item.name, set()).add(item.stage)

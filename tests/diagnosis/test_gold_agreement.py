@@ -127,7 +127,9 @@ def test_copies_of_a_trace_tell_of_its_judge_once(tmp_path):
     trace = Trace(
         id="0", query="When does the kiosk open?", answer="At ten.", chunks=chunks, gold=Gold(chunks={"b": 1})
     )
-    agreements = analyze(evaluate([replace(trace, id=f"{at}") for at in range(40)], tmp_path / "run")).gold_agreement
+    agreements = analyze(
+        evaluate([replace(trace, id=f"{at}") for at in range(40)], tmp_path / "run", judge="lexical")
+    ).gold_agreement
     assert agreements
     assert all(item.usable is None and item.positives + item.negatives <= len(chunks) for item in agreements)
 

@@ -68,7 +68,7 @@ def run(demo_runs: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def few(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run of 24 traces, enough for several parts."""
+    """A run of 24 traces by the default judge, enough for several parts."""
     return evaluate(list(run.traces())[:24], tmp_path_factory.mktemp("few") / "run")
 
 
@@ -83,7 +83,7 @@ def test_every_trace_and_metric_has_its_row(run: Run):
     manifest = run.manifest
     assert manifest.scored + manifest.undefined + manifest.failed == len(ids) * len(DEFAULT_METRICS)
     assert manifest.failed == 0
-    assert manifest.judge.startswith("encoder/")
+    assert manifest.judge.startswith("embedded/")
 
 
 @pytest.mark.long
@@ -97,6 +97,7 @@ def test_the_result_is_the_same_for_any_workers_and_batch(few: Run, tmp_path: Pa
 @pytest.mark.long
 def test_the_order_of_the_traces_changes_no_score(few: Run, tmp_path: Path):
     """Reading the traces backwards gives each trace the same scores."""
+    assert few.manifest.judge.startswith("encoder/")
     backwards = evaluate(list(few.traces())[::-1], tmp_path / "run")
     assert sorted(map(repr, backwards.scores())) == sorted(map(repr, few.scores()))
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from browser import start_browser
-from ragfault import evaluate
 from ragfault.io.runs.run import Run
 
 
@@ -21,8 +20,6 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="package")
-def runs(demo_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
-    """Both versions of the demo system, by a fast judge, as a bisection judges again."""
-    folder, traces = tmp_path_factory.mktemp("runs"), demo_runs / "handbook"
-    old, new = (evaluate(traces / f"traces-{name}.jsonl", folder / name, judge="embedded") for name in ("v1", "v2"))
-    return old, new
+def runs(demo_runs: Path) -> tuple[Run, Run]:
+    """Both versions of the demo system."""
+    return Run.open(demo_runs / "v1"), Run.open(demo_runs / "v2")

@@ -165,7 +165,7 @@ def test_the_first_screen_counts_each_bad_answer_once(tmp_path):
         Trace(id=f"{n}", query=f"When does pier {n} open?", chunks=chunk, answer=answer, reference="At nine.")
         for n, answer in enumerate(answers)
     ]
-    findings = analyze(evaluate(traces, tmp_path / "run"))
+    findings = analyze(evaluate(traces, tmp_path / "run", judge="lexical"))
     counts = findings.answers
     assert (counts.right, counts.bad, counts.total) == (9, 9, 18)
     assert sum(cause.answers for cause in counts.causes) == counts.bad
@@ -200,7 +200,7 @@ def test_retrieval_is_rated_by_gold_and_not_by_chunks_of_no_use(tmp_path):
         )
         for n in range(20)
     ]
-    findings = analyze(evaluate(traces, tmp_path / "run"))
+    findings = analyze(evaluate(traces, tmp_path / "run", judge="lexical"))
     summary = findings.retrieval
     assert (summary.source, summary.recall.mean, summary.rank, summary.chunks) == ("gold", 1.0, 1.0, 5.0)
     assert summary.useful < 5
@@ -213,7 +213,7 @@ def test_a_run_without_rated_answers_says_what_was_measured(tmp_path):
         ("terse", Trace(id="1", query="Who built pier 1?", answer="Ada Byron")),
         ("none", Trace(id="1", query="When?", reference="At ten.")),
     ):
-        findings = analyze(evaluate(iter([trace]), tmp_path / name))
+        findings = analyze(evaluate(iter([trace]), tmp_path / name, judge="lexical"))
         assert (findings.answers.right, findings.answers.bad) == (0, 0)
         assert not any(isinstance(block, Table) for block in build_head(findings))
     run = evaluate_pairs(tmp_path / "some", [pair("a", "h", "s")], ["precision@5", "recall@5", "redundancy", "latency"])
@@ -272,7 +272,9 @@ def test_no_problem_is_called_absent_where_no_judge_looked(tmp_path):
 
 def test_no_problem_is_called_absent_where_nothing_was_measured(tmp_path):
     """Questions without contexts and answers have no problem, since none was looked for."""
-    findings = analyze(evaluate(iter([Trace(id="1", query="When?", reference="At ten.")]), tmp_path / "run"))
+    findings = analyze(
+        evaluate(iter([Trace(id="1", query="When?", reference="At ten.")]), tmp_path / "run", judge="lexical")
+    )
     assert run_verdict.describe_no_problem(findings).startswith("No problem was looked for: no metric of retrieval")
 
 
