@@ -311,31 +311,50 @@ def judge_truth(
     """Return one verdict for each claim: by entailment against statements, by their items against terse answers."""
     if not claims:
         return ()
-    entailments = session.score_entailment([claim.text for claim in claims], build_reference_passages(references))
-    statuses: list[TruthStatus] = [STATUS_BY_SUPPORT.get(verdict.support, "unknown") for verdict in entailments]
-    if "supported" in statuses and "contradicted" in statuses:
-        statuses = [
-            "unknown" if verdict == "contradicted" and _names_another(query, claim.text, references) else verdict
-            for verdict, claim in zip(statuses, claims, strict=True)
-        ]
     terse_answers = [text for text in references if len(split_content_words(text)) <= MAX_TERSE_WORDS]
+    are_terse = bool(terse_answers) and len(terse_answers) == len(references)
+    if are_terse and session.score_agreement(strip_marks(claims[0].text), terse_answers) is not None:
+        # A bare answer is no statement that could entail a claim: a model reads both as answers.
+        statuses: list[TruthStatus] = ["unknown"] * len(claims)
+    else:
+        statuses = _judge_by_statements(query, claims, references, session)
     if terse_answers:
-        read = [_read_agreement(claim.text, len(claims), terse_answers, session) for claim in claims]
-        if None not in read and len(terse_answers) == len(references):
-            # A bare answer is no statement that could entail a claim: a model reads both as answers.
-            statuses = ["unknown"] * len(claims)
-        terse_statuses = [
-            status or _judge_terse(query, claim.text, terse_answers, session)
-            for status, claim in zip(read, claims, strict=True)
-        ]
-        is_answered = "supported" in terse_statuses
-        statuses = [
-            _combine_statuses(verdict, terse_status, is_answered)
-            for verdict, terse_status in zip(statuses, terse_statuses, strict=True)
-        ]
+        statuses = _judge_by_answers(query, claims, statuses, terse_answers, session)
     return tuple(
         TruthVerdict(claim=claim.text, status=verdict) for claim, verdict in zip(claims, statuses, strict=True)
     )
+
+
+def _judge_by_statements(
+    query: str, claims: Sequence[Claim], references: Sequence[str], session: ScorerSession
+) -> list[TruthStatus]:
+    """Return the status of each claim against statements, by entailment."""
+    entailments = session.score_entailment([claim.text for claim in claims], build_reference_passages(references))
+    statuses: list[TruthStatus] = [STATUS_BY_SUPPORT.get(verdict.support, "unknown") for verdict in entailments]
+    if "supported" in statuses and "contradicted" in statuses:
+        return [
+            "unknown" if verdict == "contradicted" and _names_another(query, claim.text, references) else verdict
+            for verdict, claim in zip(statuses, claims, strict=True)
+        ]
+    return statuses
+
+
+def _judge_by_answers(
+    query: str, claims: Sequence[Claim], statuses: Sequence[TruthStatus], answers: Sequence[str], session: ScorerSession
+) -> list[TruthStatus]:
+    """Combine the status of each claim against statements with the one against terse answers."""
+    # A model need not read a claim that a statement supports: nothing can take the support away.
+    terse_statuses = [
+        status if status == "supported" else _read_agreement(claim.text, len(claims), answers, session)
+        for status, claim in zip(statuses, claims, strict=True)
+    ]
+    if None in terse_statuses:
+        terse_statuses = [_judge_terse(query, claim.text, answers, session) for claim in claims]
+    is_answered = "supported" in terse_statuses
+    return [
+        _combine_statuses(verdict, terse_status or "unknown", is_answered)
+        for verdict, terse_status in zip(statuses, terse_statuses, strict=True)
+    ]
 
 
 def _read_agreement(claim: str, claim_count: int, answers: Sequence[str], session: ScorerSession) -> TruthStatus | None:
