@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -13,8 +13,6 @@ from ragfault.model.causes import CauseName
 from ragfault.model.gold_evidence import measure_coverage
 from ragfault.model.records import Chunk, Gold, Span, Trace, Verdicts
 from ragfault.model.rules import RELEVANT_LEVELS
-
-GoldSource = Literal["gold", "judge"]
 
 
 class ReplayCase(NamedTuple):
