@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
 from ragfault.io.formats.tables import describe_memory_table, is_memory_table
+from ragfault.io.payloads.log_lines import is_log
 from ragfault.io.remote_paths import RemotePath, is_remote
 from ragfault.io.runs.unfinished import describe_unfinished_run
 from ragfault.model.errors import InputError
@@ -27,7 +28,7 @@ from ragfault.model.records import Trace
 MAX_LINE = 64 * 2**20
 """Maximum length of a line in bytes; a longer one is a bad line."""
 
-FileFormat = Literal["json", "csv", "tsv", "parquet", "arrow", "trec"]
+FileFormat = Literal["json", "csv", "tsv", "parquet", "arrow", "trec", "yaml", "log"]
 InputPaths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 FORMATS_BY_SUFFIX: dict[str, FileFormat] = {
@@ -215,11 +216,13 @@ def _get_stem(path: Path) -> str:
 
 
 FOREIGN_FORMATS = {
-    ".xml": "XML", ".yaml": "YAML", ".yml": "YAML", ".xlsx": "an Excel workbook", ".xls": "an Excel workbook",
+    ".xml": "XML", ".xlsx": "an Excel workbook", ".xls": "an Excel workbook", ".sql": "a dump in SQL",
     ".ods": "a spreadsheet", ".pkl": "a pickle", ".pickle": "a pickle", ".avro": "Avro", ".db": "a database",
     ".sqlite": "a database", ".sqlite3": "a database", ".duckdb": "a database",
 }  # fmt: skip
 """Endings of files that hold traces in some tools, and what these files are."""
+YAML_SUFFIXES = (".yaml", ".yml")
+"""Endings of files that are read if they are named; in a folder they are settings."""
 
 
 def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
@@ -232,10 +235,13 @@ def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
         return "parquet"
     if head.startswith(b"ARROW1"):
         return "arrow"
-    promised = FORMATS_BY_SUFFIX.get(get_format_suffix(name))
-    if promised:
+    suffix = get_format_suffix(name)
+    promised = "yaml" if suffix in YAML_SUFFIXES else FORMATS_BY_SUFFIX.get(suffix)
+    if promised and promised != "json":
         return promised
-    if head.lstrip()[:1] in (b"{", b"[") and get_format_suffix(name) not in FOREIGN_FORMATS:
+    if suffix not in {*FOREIGN_FORMATS, *TEXT_SUFFIXES} - {".txt"} and is_log(head):
+        return "log"
+    if promised or (head.lstrip()[:1] in (b"{", b"[") and suffix not in FOREIGN_FORMATS):
         return "json"
     first_line = head.split(b"\n", 1)[0]
     if TREC_LINE.fullmatch(first_line):
@@ -259,7 +265,7 @@ def _describe_foreign(name: str, first_line: bytes) -> str:
     if suffix in ARCHIVE_SUFFIXES:
         return "an archive is not read: unpack it, and name its folder or a file of it"
     if kind := "a database" if first_line.startswith(b"SQLite format 3") else FOREIGN_FORMATS.get(suffix):
-        return f"{kind} is not read: save it as JSON Lines (.jsonl), JSON, CSV or Parquet"
+        return f"{kind} is not read: save its records as JSON Lines (.jsonl), JSON, CSV or Parquet"
     return (
         "neither its name nor its beginning says what it is; "
         f"name it with one of {', '.join(FORMATS_BY_SUFFIX)} (also {', '.join(COMPRESSION_SUFFIXES)})"

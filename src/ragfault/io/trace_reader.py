@@ -23,10 +23,10 @@ from ragfault.io.agents.crew_logs import are_crew_records, join_crew_tasks
 from ragfault.io.citations import read_citations
 from ragfault.io.decoder import EMPTY_TRACE, NoticeCallback, ReadOptions, TraceDecoder, parse_record
 from ragfault.io.documents import join_chunk_texts
-from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations, Uniqueness
+from ragfault.io.error_collector import ErrorCollector, OnBad, TraceLocations, Uniqueness
 from ragfault.io.field_values import InvalidRecord, build_plain_row, check_depth
 from ragfault.io.files import MAX_LINE, InputPaths, describe_type, iterate_inputs
-from ragfault.io.formats import json_stream, record_shapes, tables
+from ragfault.io.formats import record_shapes, tables
 from ragfault.io.formats.columns import parse_column_map
 from ragfault.io.formats.reading_examples import ReadLeaf
 from ragfault.io.formats.record_lists import (
@@ -35,7 +35,6 @@ from ragfault.io.formats.record_lists import (
     find_event_key,
     find_row_groups,
     has_typed_values,
-    is_record_line,
     join_events,
     join_rows,
     unwrap_rows,
@@ -43,6 +42,7 @@ from ragfault.io.formats.record_lists import (
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
+from ragfault.io.payloads.file_payloads import iterate_payloads
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
 from ragfault.model.records import Citation, Trace
 
@@ -202,7 +202,7 @@ def _read_files(
             if form == "trec":
                 yield from _read_trec_file(name, qrels, collector, options)
                 continue
-            payloads, joined = _detect_spans(_iterate_payloads(name, form, stream, options), options)
+            payloads, joined = _detect_spans(iterate_payloads(name, form, stream, options), options)
             if joined:
                 yield from spans.read_file(name, read_parquet_span_rows(name) if form == "parquet" else payloads)
             else:
@@ -233,44 +233,6 @@ def _read_trec_file(name: str, qrels: Any, collector: ErrorCollector, options: R
         if collector.accept(trace, name, number, b""):
             yield trace
     collector.add_bad_rows(bad_lines)
-
-
-def _iterate_payloads(
-    name: str, file_format: str, stream: files.InputStream, options: ReadOptions
-) -> Iterator[tuple[int, Any]]:
-    """Yield line or row numbers with the payload there; a table first yields its column names as row 0."""
-    if file_format == "parquet":
-        yield from tables.read_parquet_rows(name)
-    elif file_format == "arrow":
-        yield from tables.read_arrow_rows(name)
-    elif file_format in ("csv", "tsv"):
-        yield from tables.read_csv_rows(stream.body, name, file_format == "tsv", options.max_line, options.notify)
-    else:
-        yield from _iterate_objects(stream, options)
-    if stream.read_error and file_format not in ("parquet", "arrow"):
-        yield -1, InvalidRecord(stream.read_error)
-
-
-def _iterate_objects(stream: files.InputStream, options: ReadOptions) -> Iterator[tuple[int, Any]]:
-    """Yield JSON objects with their lines, without one that is cut by a broken stream."""
-    head = stream.body.peek(4096)
-    query = options.column_map.get("query") or ()
-    if json_stream.is_json_document(head, options.is_record) and not is_record_line(head, query):
-        for number, element, complete in json_stream.iterate_elements(stream.body, options.max_line, options.is_record):
-            if not isinstance(element, InvalidRecord):
-                yield number, element if complete else LineTooLong(element, options.max_line)
-            elif not stream.read_error:
-                yield number, element
-        return
-    for number, text, complete in files.iterate_lines(stream.body, options.max_line):
-        if not complete:
-            yield number, LineTooLong(text, options.max_line)
-        elif stream.read_error and not text.endswith(b"\n"):
-            return
-        elif text.lstrip().startswith((b"#", b"//")):
-            options.notify("lines that begin with # or // are taken for comments")
-        elif not text.isspace():
-            yield number, text
 
 
 SAMPLE_SIZE = 32

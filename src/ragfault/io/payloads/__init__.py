@@ -1,0 +1,1 @@
+"""Payloads of files: lines, rows and documents, before anything is known of their fields."""
