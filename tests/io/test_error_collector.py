@@ -52,7 +52,10 @@ CASES = {
     "wrong gold": (OPEN + b'"gold": {"a": "much"}}', r"\$\.gold"),
     "missing query": (b'{"id": "bad", "answer": "a"}', "field `query` is missing"),
     "null query": (b'{"id": "bad", "query": null}', "field `query` is missing"),
-    "NaN": (OPEN + b'"chunks": [{"id": "a", "score": NaN}]}', r"NaN is not a number - at `\$\.chunks\[0\]\.score`"),
+    "infinite score": (
+        OPEN + b'"chunks": [{"id": "a", "score": Infinity}]}',
+        r"Infinity is not a number - at `\$\.chunks\[0\]\.score`",
+    ),
     "gold without a name": (OPEN + b'"gold": [{"id": ["a"]}]}', r"got `array` - at `\$\.gold`"),
     "infinity": (OPEN + b'"gold": {"a": -Infinity}}', r"Infinity is not a number"),
     "out of range": (OPEN + b'"chunks": [{"id": "a", "score": 1e999}]}', r"Infinity is not a number"),
@@ -133,7 +136,7 @@ def test_files_with_the_same_ids_are_versions_that_are_evaluated_apart(tmp_path)
         list(read_traces(tmp_path))
 
 
-@pytest.mark.parametrize("case", ["wrong type", "missing query", "NaN", "duplicate"])
+@pytest.mark.parametrize("case", ["wrong type", "missing query", "infinite score", "duplicate"])
 def test_bad_array_elements(case, tmp_path):
     """A bad element of a JSON array has the number of the line on which it begins."""
     line, _ = CASES[case]
@@ -208,11 +211,13 @@ def test_many_bad_lines(tmp_path):
 
 def test_numbers_that_are_no_json(tmp_path):
     """NaN, which many tools write for what is missing, is read as null and said to be; infinity is kept as text."""
-    line = OPEN + b'"answer": NaN, "metadata": {"a": NaN, "b": [Infinity, -Infinity, 1]}}'
+    line = OPEN + b'"answer": NaN, "chunks": [{"id": "a", "score": NaN}], '
+    line += b'"metadata": {"a": NaN, "b": [Infinity, -Infinity, 1]}}'
     notices = []
     traces = read_traces(mixed(tmp_path / "t.jsonl", line), notice=notices.append)
     trace = next(trace for trace in traces if trace.id == "bad")
     assert (trace.answer, trace.metadata) == ("", {"a": None, "b": ["Infinity", "-Infinity", 1]})
+    assert trace.chunks[0].score is None
     assert notices[-1] == "NaN is not valid JSON; it is read as null"
     list(read_traces(mixed(tmp_path / "t.jsonl", OPEN + b'"answer": "NaN"}'), notice=notices.append))
     assert notices[-1] != "NaN is not valid JSON; it is read as null"
@@ -396,7 +401,7 @@ def test_bad_table_rows(tmp_path):
     good, results = read_bad_lines(tmp_path / "t.csv")
     assert good == ["1", "6"]
     assert [bad_line.line for bad_line in results] == [4, 5, 6, 7]
-    rows = [{"id": "1", "query": "q", "chunks": [{"id": "a", "score": score}]} for score in (float("nan"), 1.0)]
+    rows = [{"id": "1", "query": "q", "chunks": [{"id": "a", "score": score}]} for score in (float("inf"), 1.0)]
     rows[1]["id"] = "2"
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     good, [bad_line] = read_bad_lines(tmp_path / "t.parquet")

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from ragfault.io.trace_reader import read_traces
+from ragfault.model.errors import InputError
 
 QUERY, ANSWER = "When does the ferry leave?", "The ferry leaves at seven."
 TEXTS = [
@@ -67,3 +68,67 @@ def test_a_listed_passage_is_no_reference_answer(tmp_path):
     [trace] = read(tmp_path, record, unread=unread)
     assert not trace.references
     assert "ref[].content" in unread
+
+
+def test_a_key_that_stands_several_times_has_all_its_values(tmp_path):
+    """A logger that writes a key for each chunk loses none of them."""
+    path = tmp_path / "t.jsonl"
+    texts = ", ".join(f'"context": {json.dumps(text)}' for text in TEXTS)
+    path.write_text(f'{{"query": "{QUERY}", {texts}, "answer": "{ANSWER}"}}')
+    assert [chunk.text for chunk in next(read_traces(path)).chunks] == TEXTS
+
+
+def test_columns_parallel_to_the_texts_name_and_score_them(tmp_path):
+    """Lists and numbered columns next to the texts of the chunks are their ids and scores."""
+    answered = {"question": QUERY, "answer": ANSWER}
+    lists = {"hit_ids": ["a", "b"], "hit_bodies": TEXTS, "hit_sims": [0.9, 0.5]}
+    wide = {
+        f"doc{place}_{name}": value
+        for place, values in enumerate(zip("ab", TEXTS, (0.9, 0.5), strict=True), 1)
+        for name, value in zip(("id", "text", "score"), values, strict=True)
+    }
+    for columns in (lists, wide):
+        [trace] = read(tmp_path, {**answered, **columns})
+        assert [(c.id, c.text, c.score) for c in trace.chunks] == [("a", TEXTS[0], 0.9), ("b", TEXTS[1], 0.5)]
+
+
+def test_relevant_passages_are_gold_by_id_and_by_place(tmp_path):
+    """Columns of positive passages and of relevant spans are the gold, not metadata."""
+    passages = [{"pid": 7, "passage": TEXTS[0]}, {"pid": 8, "passage": TEXTS[1]}]
+    [trace] = read(tmp_path, {"question": QUERY, "retrieved": passages, "positive_pids": [7], "pred": ANSWER})
+    assert trace.gold.chunks == {"7": 1.0}
+    span = {"doc": "a.md", "start": 0, "end": 9}
+    [trace] = read(tmp_path, {"question": QUERY, "contexts": TEXTS, "response": ANSWER, "relevant_spans": [span]})
+    assert [(part.document, part.start, part.end) for part in trace.gold.spans] == [("a.md", 0, 9)]
+
+
+def test_contexts_in_the_prompt_of_the_system_are_chunks(tmp_path):
+    """A log of requests to a model has its contexts in the first message."""
+    prompt = "Answer from the context.\n\nContext:\n" + "\n".join(f"[{n}] {text}" for n, text in enumerate(TEXTS, 1))
+    messages = [{"role": "system", "content": prompt}, {"role": "user", "content": QUERY}]
+    reply = {"choices": [{"index": 0, "message": {"role": "assistant", "content": ANSWER}}]}
+    notices = []
+    [trace] = read(tmp_path, {"request": {"messages": messages}, "response": reply}, notice=notices.append)
+    assert (trace.query, trace.answer, [chunk.text for chunk in trace.chunks]) == (QUERY, ANSWER, TEXTS)
+    assert any("prompt of the system" in line for line in notices)
+
+
+def test_several_answers_to_a_question_are_its_attempts(tmp_path):
+    """A map of a list of answers gives a trace for each, and the question about them offers this map."""
+    unsure = "I do not know at which time the ferry to the island leaves on Sundays."
+    record = {"question": QUERY, "contexts": TEXTS, "samples": [{"text": ANSWER}, {"text": unsure}]}
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, record)
+    assert '{"answer": "samples"}' in str(caught.value)
+    traces = read(tmp_path, record, map={"answer": "samples", "query": "question", "chunks": "contexts"})
+    assert [(trace.answer, trace.attempt) for trace in traces] == [(ANSWER, 1), (unsure, 2)]
+
+
+def test_lines_of_one_request_are_joined_by_any_code(tmp_path):
+    """Lines that retrieve and answer are one trace by a code that both have, whatever it is called."""
+    lines = []
+    for name in ("r1", "r2"):
+        lines += [{"rid": name, "stage": "retrieve", "input": QUERY, "hits": [{"snippet": text} for text in TEXTS]}]
+        lines += [{"rid": name, "stage": "generate", "output": ANSWER}]
+    traces = read(tmp_path, *lines)
+    assert [(trace.query, len(trace.chunks), trace.answer) for trace in traces] == [(QUERY, 2, ANSWER)] * 2

@@ -625,7 +625,9 @@ def test_calls_of_an_evaluation_are_records_of_their_own(tmp_path):
     assert [[chunk.text for chunk in trace.chunks] for trace in traces] == [q["chunks"] for q in QUESTIONS]
 
 
-@pytest.mark.parametrize(("file", "kind"), [("t.xml", "XML"), ("t.yaml", "YAML"), ("t.xlsx", "an Excel workbook")])
+@pytest.mark.parametrize(
+    ("file", "kind"), [("t.xml", "XML"), ("t.sql", "a dump in SQL"), ("t.xlsx", "an Excel workbook")]
+)
 def test_formats_that_are_not_read_are_named(file, kind, tmp_path):
     """A file in another format is refused with its format and what to save it as."""
     (tmp_path / file).write_text("<export><question>When?</question></export>")

@@ -70,3 +70,33 @@ def test_a_map_outranks_the_turns(tmp_path):
     """Chunks that the user names are those of the record."""
     [trace] = read(tmp_path, {"turns": TURNS, "context": ["Kayaks"]}, map={"chunks": "context"}, turns="last")
     assert [chunk.text for chunk in trace.chunks] == ["Kayaks"]
+
+
+PARTS = [
+    ("user", "docs", "bot"),
+    ("question", "contexts", "answer"),
+    ("user_message", "retrieved", "bot_message"),
+    ("query", "retrieval", "response"),
+]
+
+
+@pytest.mark.parametrize("names", PARTS, ids=lambda names: names[0])
+def test_turns_with_chunks_of_their_own_are_traces(names, tmp_path):
+    """A turn that holds its question, chunks and answer is a trace, with the turns before it as its history."""
+    asked, searched, replied = names
+    spoken = [("Which tent is best in rain?", "The Storm tent is waterproof.", "The Storm tent.")]
+    spoken += [("How heavy is it?", "The Storm tent weighs 3 kg.", "It weighs 3 kg.")]
+    turns = [
+        {asked: query, searched: [{"text": text, "score": 0.5}], replied: answer} for query, text, answer in spoken
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps({"id": name, "turns": turns}) + "\n" for name in "ab"))
+    traces = list(read_traces(path))
+    assert [(trace.id, trace.conversation, trace.turn) for trace in traces] == [
+        ("a#1", "a", 1),
+        ("a#2", "a", 2),
+        ("b#1", "b", 1),
+        ("b#2", "b", 2),
+    ]
+    assert [(t.query, t.chunks[0].text, t.answer) for t in traces] == spoken * 2
+    assert [len(trace.history or ()) for trace in traces] == [0, 2, 0, 2]

@@ -6,7 +6,6 @@ A native line goes straight through msgspec; only one that fails there takes the
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -20,14 +19,7 @@ from ragfault.io.attempts import number_attempts
 from ragfault.io.datasets.natural_questions import flatten_natural_questions, has_places
 from ragfault.io.datasets.ragtruth import make_ragtruth_flattener
 from ragfault.io.error_collector import ErrorCollector
-from ragfault.io.field_values import (
-    FIELD_NORMALIZERS,
-    MAX_METADATA_DEPTH,
-    InvalidRecord,
-    check_depth,
-    get_json_type,
-    make_json_safe,
-)
+from ragfault.io.field_values import FIELD_NORMALIZERS, MAX_METADATA_DEPTH, InvalidRecord, check_depth, make_json_safe
 from ragfault.io.formats import record_shapes
 from ragfault.io.formats.column_plans import ReadWithMap, ask_for_map
 from ragfault.io.formats.columns import parse_column_map
@@ -45,12 +37,14 @@ from ragfault.io.normalization import (
     JOINED_ID,
     MetadataChoice,
     describe_missing_column,
+    find_system_contexts,
     has_path,
     list_column_paths,
     normalize_record,
     normalize_trace,
     starts_at_column,
 )
+from ragfault.io.payloads.json_records import parse_record
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, InputError
 from ragfault.model.records import Chunk, ConversationTurn, Trace
 from ragfault.text.normalization import measure_nesting
@@ -58,6 +52,7 @@ from ragfault.text.normalization import measure_nesting
 NoticeCallback = Callable[[str], object]
 
 PROMPT_NOTE = "question and contexts taken out of the prompt"
+SYSTEM_NOTE = "contexts taken out of the prompt of the system"
 STRONG_RANK = 8
 """Names of the query of a lower rank than this are never those of a document."""
 EMPTY_TRACE = Trace(id="", query="")
@@ -316,7 +311,8 @@ class TraceDecoder:
         if self.shape is NATIVE_SHAPE and not {"chunks", "answer"} <= self.filled and own:
             news = {**news, "metadata": own}
         try:
-            check_unread(news, columns, self.name)
+            read = {field: paths for field, paths in columns.items() if field in self.filled}
+            check_unread(news, read, self.name)
         except UncertainColumns as uncertain:
             raise ask_for_map(uncertain, self.read_with_map or partial(self._try_map, records)) from None
 
@@ -451,8 +447,11 @@ class TraceDecoder:
                 raise InputError(f"{self.name}: {wrong}") from None
             raise
         prompts = [get_path(record, path) for path in self.columns.get("query", ()) for record in flat]
-        has_prompts = "chunks" not in self.filled and any(isinstance(p, str) and split_prompt(p) for p in prompts)
-        notes = notes._replace(notes=(*notes.notes, PROMPT_NOTE)) if has_prompts else notes
+        is_open = "chunks" not in self.filled
+        has_prompts = is_open and any(isinstance(p, str) and split_prompt(p) for p in prompts)
+        has_system = is_open and any(find_system_contexts(find_conversation(record, self.columns)) for record in flat)
+        added = [note for note, is_there in ((PROMPT_NOTE, has_prompts), (SYSTEM_NOTE, has_system)) if is_there]
+        notes = notes._replace(notes=(*notes.notes, *added))
         is_native = self.shape is NATIVE_SHAPE and self.columns == self.shape.columns
         self.is_native = is_native and not has_prompts
         self._account_for_samples(records)
@@ -552,26 +551,3 @@ class TraceDecoder:
         self.unrecognized_count += self.columns is None
         if self.unrecognized_count >= MAX_BAD_LINES_SHOWN and not collector.good_count:
             raise InputError(f"{self.name}: {collector.bad_lines[-1].problem if collector.bad_lines else 'no traces'}")
-
-
-def parse_record(line: bytes, note_constant: Callable[[str], object] = str) -> dict[str, Any]:
-    """Parse a line as a JSON object. Raises `InvalidRecord` with the reason.
-
-    NaN and Infinity, which are no JSON but are written by many, are noted, and come through for the checks to name.
-    """
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidRecord(f"invalid UTF-8 at byte {error.start + 1}") from None
-    try:
-        record = json.loads(text, parse_constant=lambda name: (note_constant(name), float(name))[1])
-    except json.JSONDecodeError as error:
-        raise InvalidRecord(f"malformed JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
-    except RecursionError:
-        raise InvalidRecord("nested too deeply") from None
-    except ValueError as error:
-        raise InvalidRecord(f"malformed JSON: {error}") from None
-    if not isinstance(record, dict):
-        raise InvalidRecord(f"Expected `object`, got `{get_json_type(record)}`")
-    check_depth(record)
-    return record

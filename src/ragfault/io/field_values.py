@@ -32,14 +32,26 @@ MAX_METADATA_DEPTH = 128
 CONTAINERS = (dict, list, tuple)
 CHUNK_ID_KEYS = (
     *("id", "chunk_id", "passage_id", "doc_id", "docid", "id_", "_id", "node_id", "pid", "document_id", "context_id"),
-    *("uuid", "key", "ids"),
+    *("uuid", "uid", "docno", "key", "ids"),
 )
 METADATA_ID_KEYS = ("chunk_id", "passage_id", "node_id")
 CHUNK_SCORE_KEYS = (
     "score", "similarity", "similarity_score", "relevance_score", "rerank_score", "_score", "@search.score",
 )  # fmt: skip
 DOCUMENT_NAME_KEYS = (
-    *("document_id", "doc_id", "ref_doc_id", "source", "file_path", "file_name", "filename", "file", "path", "url"),
+    *(
+        "document_id",
+        "doc_id",
+        "ref_doc_id",
+        "doc",
+        "source",
+        "file_path",
+        "file_name",
+        "filename",
+        "file",
+        "path",
+        "url",
+    ),
     *("page_url", "doc_uri", "document_title", "title", "page_name"),
 )
 CHUNK_TEXT_KEYS = ("text", "content", "page_content", "passage", "cited_text")
@@ -195,8 +207,8 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
         number = value[scored[0]] if isinstance(value[scored[0]], (int, float)) else None
         chunk |= {} if number is None else {"score": number}
         used |= set() if number is None else {scored[0]}
-    if isinstance(chunk.get("score"), str) and (number := _parse_number(chunk["score"])) is not None:
-        chunk["score"] = number
+    if "score" in chunk:
+        chunk["score"] = _normalize_score(chunk["score"])
     key = "meta" if value.get("metadata") is None and isinstance(value.get("meta"), dict) else "metadata"
     inner = parse_list_text(value[key]) if isinstance(value.get(key), str) else value.get(key)
     chunk["metadata"] = _collect_chunk_metadata({**value, "metadata": inner}, {*used, key})
@@ -213,6 +225,12 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
     if not names and isinstance(inner, dict):
         chunk["id"] = get_metadata_id(inner, chunk.get("document")) or chunk["id"]
     return chunk
+
+
+def _normalize_score(value: Any) -> Any:
+    """Parse a score that is written as text; NaN, which many tools write for what is missing, is none."""
+    number = _parse_number(value) if isinstance(value, str) else value
+    return value if number is None else None if isinstance(number, float) and math.isnan(number) else number
 
 
 def _find_document_name(value: dict[str, Any], metadata: dict[str, Any], used_keys: set[str]) -> tuple[str, Any] | None:

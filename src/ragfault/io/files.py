@@ -265,7 +265,7 @@ def _describe_foreign(name: str, first_line: bytes) -> str:
     if suffix in ARCHIVE_SUFFIXES:
         return "an archive is not read: unpack it, and name its folder or a file of it"
     if kind := "a database" if first_line.startswith(b"SQLite format 3") else FOREIGN_FORMATS.get(suffix):
-        return f"{kind} is not read: save its records as JSON Lines (.jsonl), JSON, CSV or Parquet"
+        return f"{kind} is not read: save it as JSON Lines (.jsonl), JSON, CSV or Parquet"
     return (
         "neither its name nor its beginning says what it is; "
         f"name it with one of {', '.join(FORMATS_BY_SUFFIX)} (also {', '.join(COMPRESSION_SUFFIXES)})"

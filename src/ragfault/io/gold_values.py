@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragfault.io.field_values import CHUNK_ID_KEYS, InvalidRecord, as_list, get_json_type, make_content_id, normalize_id
+from ragfault.io.field_values import (
+    CHUNK_ID_KEYS,
+    DOCUMENT_NAME_KEYS,
+    InvalidRecord,
+    as_list,
+    get_json_type,
+    make_content_id,
+    normalize_id,
+)
 from ragfault.io.formats.passages import find_text_key, split_passages
 from ragfault.io.formats.texts import count_words
 from ragfault.model.records import Span
@@ -42,7 +50,7 @@ def _is_document_span(item: dict[str, Any]) -> bool:
     return "start" in item and "end" in item and (has_document or find_text_key(item) is None)
 
 
-SPAN_DOCUMENT_KEYS = ("document", "doc_id", "docid", "source")
+SPAN_DOCUMENT_KEYS = ("document", "docid", *DOCUMENT_NAME_KEYS)
 
 
 def _normalize_grades(value: Any) -> Any:

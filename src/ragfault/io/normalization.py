@@ -34,6 +34,7 @@ from ragfault.io.formats.passages import (
     SplitMarks,
     align_joined,
     find_passages,
+    split_contexts,
     split_joined,
     split_named_passages,
     split_passages,
@@ -277,9 +278,19 @@ def _split_rendered_prompt(values: dict[str, Any]) -> None:
     if not isinstance(query, str) or values.keys() & {"chunks", "chunks.id", "chunks.text"}:
         return
     parts = split_prompt(query)
-    values["query"], values["chunks"] = parts or (query, None)
+    values["query"], values["chunks"] = parts or (query, find_system_contexts(history) or None)
     if parts is not None and values.get("messages") is None and (history is None or isinstance(history, list)):
         values["messages"] = [*(history or ()), {"role": "user", "text": query}]
+
+
+def find_system_contexts(turns: Any) -> list[str]:
+    """Find the passages in the prompt of the system among the turns before a question.
+
+    >>> find_system_contexts([{"role": "system", "text": "Context:\\nThe ferry leaves at nine."}])
+    ['The ferry leaves at nine.']
+    """
+    prompts = [turn["text"] for turn in find_turns(turns) or () if turn["role"] == "system"]
+    return next((contexts for prompt in reversed(prompts) if (contexts := split_contexts(prompt))), [])
 
 
 def _drop_repeated_turns(values: dict[str, Any], turns: list[dict[str, Any]]) -> None:

@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.io import files
-from ragfault.io.decoder import ReadOptions, TraceDecoder, parse_record
+from ragfault.io.decoder import ReadOptions, TraceDecoder
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats import json_stream, record_shapes, tables
+from ragfault.io.payloads.json_records import parse_record
 from ragfault.io.remote_paths import RemotePath, get_file_stamp, is_remote, open_for_arrow
 from ragfault.model.errors import InputError
 from ragfault.model.records import Trace

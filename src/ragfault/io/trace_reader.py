@@ -21,7 +21,7 @@ from ragfault.io.accounts import UnreadPaths
 from ragfault.io.agents.calls import join_calls
 from ragfault.io.agents.crew_logs import are_crew_records, join_crew_tasks
 from ragfault.io.citations import read_citations
-from ragfault.io.decoder import EMPTY_TRACE, NoticeCallback, ReadOptions, TraceDecoder, parse_record
+from ragfault.io.decoder import EMPTY_TRACE, NoticeCallback, ReadOptions, TraceDecoder
 from ragfault.io.documents import join_chunk_texts
 from ragfault.io.error_collector import ErrorCollector, OnBad, TraceLocations, Uniqueness
 from ragfault.io.field_values import InvalidRecord, build_plain_row, check_depth
@@ -39,10 +39,12 @@ from ragfault.io.formats.record_lists import (
     join_rows,
     unwrap_rows,
 )
+from ragfault.io.formats.turn_records import expand_answers, expand_rows, expand_turns, find_answer_lists, find_turn_key
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
 from ragfault.io.payloads.file_payloads import iterate_payloads
+from ragfault.io.payloads.json_records import parse_record
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
 from ragfault.model.records import Citation, Trace
 
@@ -305,6 +307,10 @@ def _infer_records(
     decoder.account_for_joining(raw_records, partial(_join_samples, options))
     decoder.inspect(records)
     payloads = chain(samples, payloads)
+    answers = None if options.labeled else find_answer_lists(records, decoder.columns or {})
+    if answers is not None:
+        options.notify(f"the answers in `{answers}` are attempts at one question")
+        return expand_rows(payloads, _parse_payload, partial(expand_answers, path=answers))
     groups = None if options.labeled else find_row_groups(records, decoder.columns or {})
     if groups is None:
         return payloads
@@ -314,7 +320,7 @@ def _infer_records(
 
 def _join_lines(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> Iterator[tuple[int, Any]]:
     """Make records of what a file holds: the values, documents and lines that they are written in."""
-    return _join_events(_expand_documents(_unwrap_values(payloads, options), options), options)
+    return _join_events(_expand_turns(_expand_documents(_unwrap_values(payloads, options), options), options), options)
 
 
 def _join_samples(options: ReadOptions, records: list[dict[str, Any]]) -> list[Any]:
@@ -337,6 +343,16 @@ def _unwrap_values(payloads: Iterator[tuple[int, Any]], options: ReadOptions) ->
         return payloads
     options.notify("values are taken out of objects that name their types")
     return unwrap_rows(payloads, _parse_payload)
+
+
+def _expand_turns(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> Iterator[tuple[int, Any]]:
+    """Make a record of each turn, if the turns of the first records are records of their own."""
+    records, payloads = _peek_records(payloads)
+    stays_one = options.labeled or options.turns == "last" or options.column_map.keys() & {"query", "history"}
+    if stays_one or not any(find_turn_key(record) for record in records):
+        return payloads
+    options.notify("turns with a question, an answer and chunks of their own are traces")
+    return expand_rows(payloads, _parse_payload, expand_turns)
 
 
 def _join_events(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> Iterator[tuple[int, Any]]:

@@ -97,6 +97,14 @@ REJECTED_WORDS = _parse_words(
 REFERENCE_WORDS = _parse_words(
     "reference references ref refs gold golden expected ideal truth correct target gt gts groundtruth solution true"
 )
+RELEVANT_WORDS = _parse_words("relevant positive positives supporting oracle annotated")
+"""Words of passages that people found to be right."""
+PART_WORDS = {
+    "chunks.id": _parse_words("id ids uid uids key keys ref refs"),
+    "chunks.score": _parse_words("score scores sim sims similarity similarities distance distances cosine"),
+    "chunks.document": _parse_words("title titles source sources url urls file files filename filenames"),
+}
+"""Last words of columns that stand parallel to the texts of the chunks, by what they hold."""
 HISTORY_WORDS = _parse_words("history messages conversation dialog dialogue transcript turns")
 METADATA_WORDS = _parse_words(
     "id ids uuid uid type kind score scores count counts len length time times latency tokens token url "
@@ -225,8 +233,14 @@ def _match_words(words: tuple[str, ...], above: set[str]) -> str | None:
         return None
     if words[-1] in SPEECH_WORDS and bool(have & USER_WORDS) != bool(have & ASSISTANT_WORDS):
         return "query" if have & USER_WORDS else "answer"
+    if have & RELEVANT_WORDS and have & (CHUNK_WORDS | PASSAGE_ID_WORDS | {"spans"}):
+        return "gold"
     if have & PASSAGE_ID_WORDS:
         return "gold" if have & REFERENCE_WORDS else None
+    if have & CHUNK_WORDS and not have & REFERENCE_WORDS:
+        part = next((field for field, last in PART_WORDS.items() if len(words) > 1 and words[-1] in last), None)
+        if part is not None:
+            return part
     if words[-1] in METADATA_WORDS and not (have & CHUNK_WORDS and words[-1] in ("ids", "id")):
         return None
     if have & RETRIEVED_WORDS and have & REFERENCE_WORDS <= {"references", "reference", "ref"}:

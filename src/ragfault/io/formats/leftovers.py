@@ -48,6 +48,9 @@ def check_unread(parts: Mapping[str, Any], inferred: ColumnMap, name: str) -> No
     if inferred.get("query") and not inferred.get("answer"):
         # a second text that is named like the query, as `output_prompt` is
         fields[CONTENT_FIELDS["query"]] = "answer"
+    if inferred.get("chunks") and not inferred.get("answer"):
+        # several texts next to the chunks are the attempts at an answer
+        fields[CONTENT_FIELDS["chunks"]] = "answer"
     as_metadata = {f"metadata.{column.path.rpartition('.')[2].strip('[]')}": column.path for column, _ in asked}
     as_fields = {fields[look]: column.path for column, look in reversed(asked)}
     rest = {key: path for key, path in as_metadata.items() if path not in as_fields.values()}

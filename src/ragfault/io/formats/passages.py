@@ -370,6 +370,17 @@ def split_prompt(text: str) -> tuple[str, list[str]] | None:
     return (question, split_passages(contexts) if contexts else []) if question else None
 
 
+def split_contexts(text: str) -> list[str]:
+    """Split the passages that a prompt without the question lists, such as that of the system; empty if it has none.
+
+    >>> split_contexts("Use this.\\nContext:\\n[1] Oslo, 1040\\n[2] Bergen, 1070")
+    ['Oslo, 1040', 'Bergen, 1070']
+    """
+    tagged, begin = TAGGED_CONTEXTS.search(text), CONTEXT_MARK.search(text)
+    contexts = tagged[2].strip() if tagged else text[begin.end() :].strip() if begin else ""
+    return split_passages(contexts) if contexts else []
+
+
 def choose_split(path: str, values: Sequence[Any]) -> SplitMarks:
     """Choose how the texts of a column are split: by headings where most of them have some, never by a single name.
 

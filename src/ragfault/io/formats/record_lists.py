@@ -12,6 +12,7 @@ from ragfault.io.formats.field_names import rank_fields
 from ragfault.io.formats.field_words import join_words, split_words
 from ragfault.io.formats.passages import TEXT_KEY_RANKS, classify
 from ragfault.io.formats.paths import ABSENT, get_path, list_paths, parse_embedded
+from ragfault.io.formats.turn_records import find_turn_key
 from ragfault.model.grouping import group_positions
 
 RawRecord = dict[str, Any]
@@ -73,7 +74,7 @@ def is_record(value: RawRecord, query_paths: Sequence[str] = ()) -> bool:
     >>> is_record({"inputs": {"question": "When?"}}), is_record({"version": 2, "rows": [{"question": "When?"}]})
     (True, False)
     """
-    if any(get_path(value, path) is not ABSENT for path in query_paths):
+    if any(get_path(value, path) is not ABSENT for path in query_paths) or find_turn_key(value) is not None:
         return True
     for path, content in list_paths(value):
         fields = [] if "[" in path else [field for field, _ in rank_fields(path)]
@@ -461,9 +462,8 @@ def find_event_key(samples: Sequence[RawRecord]) -> str | None:
     asking = [i for i, fields in enumerate(parts) if "query" in fields.values()]
     if not asking or len(asking) == len(samples) or not any(parts[p] for p in range(len(samples)) if p not in asking):
         return None
-    for key in samples[0]:
-        is_id = set(split_words(key)) & ID_WORDS or any(field == "id" for field, _ in rank_fields(key))
-        if not is_id or not all(isinstance(row.get(key), (str, int)) for row in samples):
+    for key in sorted(samples[0], key=lambda key: not _is_id_name(key)):
+        if not all(isinstance(row.get(key), (str, int)) for row in samples):
             continue
         groups = group_positions(row[key] for row in samples)
         fields = [[field for place in places for field in parts[place].values()] for places in groups.values()]
@@ -476,6 +476,10 @@ def find_event_key(samples: Sequence[RawRecord]) -> str | None:
         ):
             return key
     return None
+
+
+def _is_id_name(key: str) -> bool:
+    return bool(set(split_words(key)) & ID_WORDS) or any(field == "id" for field, _ in rank_fields(key))
 
 
 def _find_content(key: str, value: Any) -> str | None:

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ragfault.io.accounts import RecordAccount, cut_lists, format_unread
-from ragfault.io.decoder import ReadOptions, parse_record
+from ragfault.io.decoder import ReadOptions
 from ragfault.io.error_collector import ErrorCollector
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.record_shapes import detect_shape, list_shapes
@@ -25,6 +25,7 @@ from ragfault.io.otel.semantic_conventions import detect_role
 from ragfault.io.otel.spans import DEFAULT_LIMITS, DecodedRequest, OtelSpan, SpanEvent, choose_fuller_span
 from ragfault.io.otel.trace_mapping import build_trace
 from ragfault.io.otel.tracing_platforms import read_langfuse_record, read_langfuse_score, read_langsmith_run
+from ragfault.io.payloads.json_records import parse_record
 from ragfault.model.errors import InputError
 from ragfault.model.records import Trace
 
