@@ -25,10 +25,13 @@ OWNER = "of"
 
 
 class FieldWords(NamedTuple):
-    """The words of field_words.toml: word or phrase → words in English, and those that end compounds."""
+    """The words of field_words.toml: word or phrase → words in English."""
 
     english: dict[str, tuple[str, ...]]
     heads: frozenset[str]
+    """Words that end compounds."""
+    followers: frozenset[str]
+    """Words of languages in which what describes a thing stands behind it."""
 
 
 @cache
@@ -40,6 +43,7 @@ def load_field_words() -> FieldWords:
     """
     english: dict[str, tuple[str, ...]] = {}
     heads: set[str] = set()
+    followers: set[str] = set()
     for table in read_toml(WORD_FILE).values():
         rows = {name: words for name, words in table.items() if isinstance(words, str)}
         for name, words in rows.items():
@@ -47,7 +51,8 @@ def load_field_words() -> FieldWords:
             english |= dict.fromkeys(plain, () if name == "nothing" else tuple(name.split()))
             if table.get("compounds") and name not in ("nothing", OWNER):
                 heads |= {word for word in plain if len(word) >= LEAST_HEAD}
-    return FieldWords(english, frozenset(heads))
+            followers |= plain if table.get("head_first") else set()
+    return FieldWords(english, frozenset(heads), frozenset(followers))
 
 
 def fold_name(name: str) -> str:
@@ -68,9 +73,12 @@ def split_words(name: str) -> tuple[str, ...]:
     >>> split_words("expectedOutput"), split_words("LLM-response_2"), split_words("Nutzerfrage")
     (('expected', 'output'), ('llm', 'response', '2'), ('user', 'question'))
     >>> split_words("参考回答"), split_words("Respuesta esperada"), split_words("Antwort des Modells")
-    (('reference', 'answer'), ('answer', 'expected'), ('model', 'answer'))
+    (('reference', 'answer'), ('expected', 'answer'), ('model', 'answer'))
     """
-    words = tuple(_translate([word.lower() for word in WORD.findall(fold_name(name))]))
+    plain = [word.lower() for word in WORD.findall(fold_name(name))]
+    words = tuple(_translate(plain))
+    if len(plain) > 1 and plain[-1] in load_field_words().followers:
+        return tuple(word for word in reversed(words) if word != OWNER)
     if OWNER not in words[1:-1]:
         return words
     parts: list[list[str]] = [[]]
@@ -98,7 +106,7 @@ def _translate(words: Sequence[str]) -> Iterator[str]:
 
 def _split_compound(word: str) -> Iterator[str]:
     """Yield the parts of a word that joins several: those in the table in English, the others as they are."""
-    english, heads = load_field_words()
+    english, heads, _ = load_field_words()
     if word.isascii():
         starts = range(1, len(word) - LEAST_HEAD + 1)
         start = next((start for start in starts if word[start:] in heads), 0)
