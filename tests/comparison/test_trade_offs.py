@@ -211,6 +211,22 @@ def test_answers_that_became_bad_are_a_fault(tmp_path: Path, key: str, short: st
     assert result.comparison.answers.became_bad == 60
 
 
+@pytest.mark.parametrize("bad", [0, 30])
+def test_a_judge_that_is_less_sure_shows_no_harm(tmp_path: Path, bad: int):
+    """Answers that a judge rates right with a lower probability did not become bad; those it calls bad did."""
+
+    def rate(row: int, grounded: float, relevance: float) -> Pair:
+        name, chunk = f"t{row}", Chunk(id=f"c{row}", text=f"Pier {row} opens.")
+        trace = Trace(id=name, query=f"When does pier {row} open?", chunks=(chunk,), answer=f"{relevance} by {row}.")
+        return trace, Verdicts(trace=name, answer=AnswerVerdict(relevance=relevance, grounded=grounded))
+
+    old = evaluate_system(tmp_path / "old", [rate(row, 0.95, 0.9) for row in range(100)])
+    new = evaluate_system(tmp_path / "new", [rate(row, 0.2 if row < bad else 0.7, 0.6) for row in range(100)])
+    result = bisect(old, new)
+    assert [fault.layer for fault in result.faults] == (["generation"] if bad else [])
+    assert result.verdict == ("fault" if bad else "cannot tell")
+
+
 @pytest.mark.parametrize("key", ["reference", "facts"])
 def test_a_gate_passes_short_answers_that_the_key_calls_right(tmp_path: Path, key: str):
     """By default a gate fails a grade of answers only for harm; a metric that is named fails by itself."""

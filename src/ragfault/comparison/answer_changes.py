@@ -69,6 +69,13 @@ def add_right_answers(paired: PairedRuns) -> None:
     paired.add_metric(MetricInfo(RIGHT_ANSWERS, "crosscut", "higher", 0.0, 1.0), values[:, 0], values[:, 1])
 
 
+def mark_bad_answers(paired: PairedRuns) -> NDArray[np.float64]:
+    """Return whether each answer is bad, pairs × sides; NaN on both sides where one is unsure."""
+    bad = np.array([[side.rating.outcome == "bad" for side in pair] for pair in paired.causes], dtype=np.float64)
+    bad[[not is_rated(pair) for pair in paired.causes]] = math.nan
+    return bad
+
+
 def add_bad_answers(paired: PairedRuns) -> None:
     """Add whether each answer is bad as a metric of the pairs on which both runs retrieved the same chunks.
 
@@ -76,9 +83,8 @@ def add_bad_answers(paired: PairedRuns) -> None:
     """
     if paired.has_metric(BAD_ANSWERS):
         return
-    bad = np.array([[side.rating.outcome == "bad" for side in pair] for pair in paired.causes], dtype=np.float64)
-    bad[~paired.pairing.same_chunks] = 0.0
-    bad[[not is_rated(pair) for pair in paired.causes]] = math.nan
+    bad = mark_bad_answers(paired)
+    bad[~paired.pairing.same_chunks & np.isfinite(bad[:, 0])] = 0.0
     paired.add_metric(MetricInfo(BAD_ANSWERS, "generation", "lower", 0.0, 1.0), bad[:, 0], bad[:, 1])
 
 

@@ -7,7 +7,7 @@
 | of answers | pairs that retrieved the same texts | hardly any of it is there, and it does not follow the answers |
 | groundedness, on other texts | new answers, judged on the old chunks | they are supported there as before |
 | judged relevance of chunks | old answers, judged on the new chunks | what they rest on is still there |
-| `GRADES` of answers | right answers, where answers changed | they are not shown to have become fewer |
+| `GRADES` of answers | bad answers, where the metric moved | they are not shown to have become more |
 
 Unchanged pairs are selected by the outcome: a cache of answers keeps them where it hits, so that a fault of generation
 shows less on all pairs than on those answered anew; it is never acquitted by that, because nothing moves on a pair that
@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.comparison.answer_changes import add_bad_answers, add_right_answers, is_rated
+from ragfault.comparison.answer_changes import add_bad_answers, add_right_answers, is_rated, mark_bad_answers
 from ragfault.comparison.attribution.edited_sources import find_replaced_ids
 from ragfault.comparison.comparability import CHUNK_TEXT, read_fields
 from ragfault.comparison.compare import compare_pairs
@@ -328,14 +328,14 @@ def find_harm(
 
 
 def suffers(paired: PairedRuns, pairs: Mask) -> bool:
-    """Return whether answers are shown to have become bad on some pairs, among the answers that changed.
+    """Return whether more answers are shown to have become bad than right on some pairs, among those that changed.
 
-    So it is if right answers fell there, with their 95 % interval.
+    So it is if the share of bad answers rose there, with its 95 % interval. That a judge is less sure of answers which
+    it still calls right is no harm.
     """
-    add_right_answers(paired)
-    part = pairs & ~paired.pairing.same_answers
-    move = _find_mean(paired.values(RIGHT_ANSWERS, 1) - paired.values(RIGHT_ANSWERS, 0), part)
-    return move is not None and move.high < 0
+    bad = mark_bad_answers(paired)
+    move = _find_mean(bad[:, 1] - bad[:, 0], pairs & ~paired.pairing.same_answers)
+    return move is not None and move.low > 0
 
 
 class HarmlessFall(NamedTuple):
