@@ -24,8 +24,7 @@ from ragfault.comparison.attribution.edited_sources import (
     place_by_texts,
 )
 from ragfault.comparison.attribution.example_traces import pick_examples
-from ragfault.comparison.attribution.explanations import PairedDrop, VerdictSentence, explain_by_texts
-from ragfault.comparison.attribution.pair_scope import PairScope
+from ragfault.comparison.attribution.pair_scope import PairedDrop, PairScope
 from ragfault.comparison.attribution.second_faults import find_second_faults
 from ragfault.comparison.attribution.segment_search import search_segments
 from ragfault.comparison.attribution.step_faults import (
@@ -103,6 +102,8 @@ MODEL_DIFFERENCES = {"embedded": 0.07, "encoder": 0.09, "lexical": 0.22}
 """Greatest difference of groundedness by a judge between two models on answers in which people marked nothing, of
 RAGTruth's six (`benchmarks/models.py --unmarked`; of `encoder` on 300 prompts)."""
 
+VerdictSentence = tuple[Literal["fault", "no fault", "cannot tell"], str]
+
 
 @accept_fields(BisectionSettings)
 def bisect(
@@ -173,14 +174,14 @@ def bisect_pairs(
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
     pairs = np.ones(len(side.pairing), dtype=bool) if pair_mask is None else pair_mask
     drop = PairedDrop(PairScope(side, pairs, settings, differences), walk)
-    explained = None if blocked else explain_by_texts(drop, edits)
-    tree = [*decide_checks(full), *decide_step_checks(full), *_without_faults(walk.decisions, explained)]
-    faults: Sequence[LayerFault] = walk.faults if explained is None else []
+    explained = None
+    tree = [*decide_checks(full), *decide_step_checks(full), *walk.decisions]
+    faults: Sequence[LayerFault] = walk.faults
     after_turns = None
     if faults:
         faults, tree, after_turns = _attribute_drop(drop, comparison, tree)
     if not blocked:
-        explained = _explain_by_turns(after_turns, faults) or explained
+        explained = _explain_by_turns(after_turns, faults)
         faults, tree = _look_past_tree(drop, faults, tree, defects, is_explained=explained is not None)
     faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
     described = _describe_faults(side, tuple(trace_to_steps(side, broken, every)), every)
@@ -228,7 +229,7 @@ def _attribute_drop(
     faults, rulings = find_second_faults(drop.scope, comparison, placed)
     shown, after_turns = withdraw_by_turns(drop.scope, faults)
     decided = [*move_decision(tree, first, placed), *rulings]
-    return shown, _without_faults(decided, ("cannot tell", ""), "retrieval") if after_turns else decided, after_turns
+    return shown, _withdraw_retrieval(decided) if after_turns else decided, after_turns
 
 
 def _look_past_tree(
@@ -425,16 +426,11 @@ def _doubt_edits(decided: VerdictSentence, edits: str | None, faults: Sequence[L
     return "cannot tell", f"{decided[1] if decided[0] == 'cannot tell' else 'The data cannot tell:'} {edits}."
 
 
-def _without_faults(
-    tree: Sequence[BranchDecision], explained: VerdictSentence | None, layer: str | None = None
-) -> list[BranchDecision]:
-    """Return the decisions; those for a fault (of one layer) are changed where something else explains it."""
-    if explained is None:
-        return list(tree)
-    outcome: Literal["ruled out", "cannot tell"] = "ruled out" if explained[0] == "no fault" else "cannot tell"
+def _withdraw_retrieval(tree: Sequence[BranchDecision]) -> list[BranchDecision]:
+    """Return the decisions; whether retrieval is at fault the data cannot tell, because something else explains it."""
     return [
-        replace(decision, outcome=outcome, why=f"{decision.why}; the verdict says what explains it")
-        if decision.outcome == "fault" and layer in (None, decision.layer)
+        replace(decision, outcome="cannot tell", why=f"{decision.why}; the verdict says what explains it")
+        if decision.outcome == "fault" and decision.layer == "retrieval"
         else decision
         for decision in tree
     ]

@@ -109,16 +109,6 @@ def _drops_without_retrieval(scope: PairScope, change: MetricChange) -> bool:
     return bool(abs(same.mean()) >= 0.5 * abs(change.difference.mean) and same.mean() * change.difference.mean > 0)
 
 
-def is_lost_with_chunks(scope: PairScope, change: MetricChange) -> bool:
-    """Return whether a drop is shown where other chunks were retrieved, and not where they are the same.
-
-    False where too few pairs have the same chunks to tell, or none has other ones.
-    """
-    if _drops_without_retrieval(scope, change):
-        return False
-    return scope.find_drop_within(change.metric, ~scope.paired.pairing.same_chunks) is not None
-
-
 def _count_relevant_texts(paired: PairedRuns, side: int) -> NDArray[np.int64]:
     """Count the relevant chunks of each trace; copies of a text count once."""
     contents = paired.contents[side]
