@@ -114,7 +114,12 @@ CASES: dict[CauseName, tuple[Trace, Verdicts]] = {
         REFUSED,
     ),
     "not_retrieved": (replace(MISSED, answer="I do not know."), REFUSED),
-    "wrong_entity": (replace(KEYLESS, query="When does gate 7 open?", chunks=(OTHER,), answer="At dawn."), USELESS),
+    "wrong_entity": (
+        replace(
+            KEYLESS, query="What are the dues at pier 7?", chunks=(OTHER,), answer="8 euros.", reference="9 euros."
+        ),
+        replace(USELESS, claim=(replace(CITED, claim="They are 8 euros.", evidence=(Evidence("dues", 0, 49),)),)),
+    ),
     "not_covered": (replace(KEYLESS, query="when does it open?", chunks=(OTHER,), answer="At dawn."), USELESS),
     "answered_unanswerable": (replace(KEYLESS, answerable=False, answer="At dawn, always."), INVENTED),
     "refused": (replace(TRACE, answer="I do not know."), REFUSED),
@@ -326,3 +331,78 @@ def test_an_answer_that_a_content_filter_stopped_names_the_filter(answer):
     cause = look(replace(KEYLESS, answer=answer, finish_reason="content_filter"), REFUSED)
     assert (cause.rating.outcome, cause.stage) == ("bad", "pipeline")
     assert "content filter" in cause.reason
+
+
+@pytest.mark.parametrize(("reference", "outcome"), [("At 05:40.", "bad"), ("The passages do not say.", "unsure")])
+def test_a_refusal_is_bad_where_the_reference_has_an_answer(reference: str, outcome: str):
+    """Who asked did not get it, whatever was retrieved; a reference that refuses as well is no such answer."""
+    trace = replace(KEYLESS, reference=reference, answer="I do not know.")
+    verdicts = replace(REFUSED, answer=AnswerVerdict(relevance=None, refused=True, agreement=0.05))
+    assert look(trace, verdicts).rating.outcome == outcome
+
+
+def test_an_answer_without_a_number_of_its_key_is_not_right_by_its_chunks():
+    """Chunks that support what it says tell nothing of what it lacks; without that number in the key they decide."""
+    reading = replace(RIGHT, answer=replace(RIGHT.answer, agreement=0.4))
+    trace = replace(KEYLESS, answer="It opens early.", reference="It opens at 05:40.")
+    assert look(trace, reading).rating.outcome == "unsure"
+    assert look(replace(trace, reference="In the early morning."), reading).rating.outcome == "right"
+
+
+@pytest.mark.parametrize(
+    ("query", "cause"),
+    [(TRACE.query, "other_language"), ("Wann ist das Tor auf?", "invented"), ("Gezeitentor", "invented")],
+)
+def test_an_answer_is_in_another_language_only_if_the_query_shows_its_own(query: str, cause: str):
+    """An answer in the language of a query, or to one of a few words, is not a fault of the pipeline."""
+    german = "Das Tor ist nicht vor der Flut und auch nicht nach der Ebbe auf."
+    claim = replace(INVENTED.claim[0], claim=german, end=len(german))
+    assert look(replace(KEYLESS, query=query, answer=german), replace(INVENTED, claim=(claim,))).cause == cause
+
+
+def test_an_answer_to_another_question_accuses_no_source():
+    """What a passage says is not wrong because the key, on what was asked, says something else."""
+    claim = replace(CITED, claim=OTHER.text, evidence=(Evidence("dues", 0, len(OTHER.text)),))
+    verdicts = replace(
+        RIGHT,
+        claim=(claim,),
+        truth=(TruthVerdict(claim=OTHER.text, status="contradicted"),),
+        answer=AnswerVerdict(relevance=0.1, grounded=0.95, agreement=0.05),
+    )
+    trace = replace(TRACE, answer=OTHER.text)
+    assert look(trace, verdicts).cause == "off_topic"
+    assert look(trace, replace(verdicts, answer=replace(verdicts.answer, relevance=0.9))).cause == "wrong_source"
+
+
+def test_what_cannot_be_answered_has_no_fault_of_retrieval():
+    """However the passages differ from what was asked."""
+    trace, verdicts = CASES["wrong_entity"]
+    asked = replace(trace, gold=None, reference=None, answerable=False)
+    assert look(asked, verdicts).cause == "answered_unanswerable"
+
+
+def test_an_answer_that_is_wrong_though_the_key_supports_its_claims_leaves_something_out():
+    """Nothing else can be wrong with it; a part of a sentence that was shown does not contradict the sentence."""
+    answer = "The tide gate opens at 05:40."
+    reading = AnswerVerdict(relevance=0.9, grounded=0.95, agreement=0.1)
+    verdicts = replace(RIGHT, answer=reading, truth=(TruthVerdict(claim=answer, status="supported"),))
+    trace = replace(TRACE, answer=answer, reference="At 05:40, and it stays open until 07:40.")
+    assert look(trace, verdicts).cause == "left_out"
+
+
+def test_a_query_that_opens_with_and_follows_up():
+    """It joins on to what was said before, though it has no pronoun."""
+    steps = (Step(id="s1", kind="retrieve", input="And at night?"),)
+    history = (ConversationTurn(role="user", text="When does the gate open?"),)
+    trace = replace(MISSED, query="And at night?", history=history, steps=steps, answer="I do not know.")
+    assert look(trace, REFUSED).cause == "history_ignored"
+    asked = replace(trace, query="Where do I pay?", steps=(replace(steps[0], input="Where do I pay?"),))
+    assert look(asked, REFUSED).cause == "not_retrieved"
+
+
+def test_a_right_refusal_invents_nothing():
+    """What it advises in place of an answer is not counted as a cost."""
+    trace = replace(KEYLESS, answerable=False, answer="I do not know. Please ask the harbour office.")
+    claim = ClaimVerdict(claim="Please ask the harbour office.", start=15, end=45, support="unsupported", p=0.1)
+    cause = look(trace, replace(REFUSED, claim=(claim,)))
+    assert (cause.rating.outcome, cause.costs) == ("right", ())

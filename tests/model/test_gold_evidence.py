@@ -204,3 +204,12 @@ def test_a_judge_that_misses_a_fact_is_no_evidence_against_an_answer():
 def test_a_word_that_opens_a_key_may_stand_in_another_form(reference, answer):
     """It need not be a name, which has one form only."""
     assert match_answer(Trace(id="1", query="What is left outside?", answer=answer, reference=reference)) is not False
+
+
+@pytest.mark.parametrize(("agreement", "repeats", "lacks"), [(0.1, None, 0.0), (0.4, None, None), (0.8, 1.0, 1.0)])
+def test_a_reading_of_the_judge_and_the_words_of_a_key_are_two_witnesses(agreement, repeats, lacks):
+    """Where the words repeat the key, the judge cannot call the answer wrong."""
+    verdicts = Verdicts(trace="1", answer=AnswerVerdict(relevance=None, agreement=agreement))
+    trace = Trace(id="1", query="What is the fee?", answer="Each night costs you £22.00.", reference="£22.00 a night.")
+    assert measure_key_agreement(trace, verdicts) == repeats
+    assert measure_key_agreement(replace(trace, answer="It depends on your boat."), verdicts) == lacks

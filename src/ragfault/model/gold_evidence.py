@@ -204,7 +204,8 @@ def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:
     facts. A judge that misses a fact which is told in other words is no evidence. A refusal states none of it: None.
     Where the answer repeats a reference except for another name or number, two exchanged words or a negation, it
     states none of it (`find_substitution`). Otherwise the judge decides if it reads the answer beside the reference
-    (`AnswerVerdict.agreement`); the agreement is None between the probabilities `AGREEMENT_UNSURE`. Without such a
+    (`AnswerVerdict.agreement`); the agreement is None between the probabilities `AGREEMENT_UNSURE`, and where the
+    judge calls an answer wrong that repeats the reference: its reading and the words are two witnesses. Without such a
     judge it is None too where other words stand in the place of the reference's: they may say the same.
     """
     if verdicts.answer is not None and verdicts.answer.refused:
@@ -213,8 +214,11 @@ def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:
     if substitutions and not trace.facts and all(substitution.is_certain for substitution in substitutions):
         return 0.0
     if verdicts.answer is not None and verdicts.answer.agreement is not None and not trace.facts:
+        low, high = AGREEMENT_UNSURE
         agreement = verdicts.answer.agreement
-        return None if AGREEMENT_UNSURE[0] < agreement < AGREEMENT_UNSURE[1] else float(agreement > 0.5)
+        if low < agreement < high or (agreement <= low and match_answer(trace) is True):
+            return None
+        return float(agreement >= high)
     if substitutions and not trace.facts:
         return None
     matched = match_answer(trace)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ragfault.model.records import ClaimVerdict, Trace
 from ragfault.text.entities import extract_entities
-from ragfault.text.normalization import split_content_words, split_words
+from ragfault.text.normalization import NEGATIONS, STOP_WORDS, split_content_words, split_words
 from ragfault.text.sentences import split_sentences
 
 SAME_STATEMENT = 0.75
@@ -49,18 +49,24 @@ def find_rival_sentence(trace: Trace, claims: Sequence[ClaimVerdict]) -> RivalSe
 def measure_rivalry(query: str, claim: str, sentence: str) -> float:
     """Measure how far a sentence is about the statement of a claim and says otherwise, in [0, 1].
 
-    The share of the claim's words without its own names and numbers that the sentence has. 0 where it has the claim
-    word for word, or nothing in the place of these names and numbers.
+    The share of the claim's words without its own names and numbers that the sentence has. 0 where it has all words of
+    the claim in their order, or nothing in the place of these names and numbers.
 
     >>> measure_rivalry("", "It opens at 9.", "It opens at 8."), measure_rivalry("", "It opens.", "It opens.")
     (1.0, 0.0)
     """
     claimed, shown = frozenset(split_content_words(claim)), frozenset(split_content_words(sentence))
     values, rivals = _list_values(claim) - shown, _list_values(sentence) - claimed
-    if (values and not rivals) or " ".join(split_words(claim)) in " ".join(split_words(sentence)):
+    if (values and not rivals) or _is_part(claim, sentence):
         return 0.0
     stated = claimed - values or frozenset(split_content_words(query))
     return len(stated & shown) / len(stated) if stated else 0.0
+
+
+def _is_part(claim: str, sentence: str) -> bool:
+    """Return whether a sentence has all words of weight of a claim in their order, and perhaps others between them."""
+    rest = iter(split_words(sentence))
+    return all(word in rest for word in split_words(claim) if word not in STOP_WORDS or word in NEGATIONS)
 
 
 def _list_values(text: str) -> frozenset[str]:

@@ -35,7 +35,8 @@ def find_costs(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis, rating: A
     if rating.outcome != "right":
         return ()
     costs: list[CostName] = []
-    if any(_is_invented(trace, verdicts, number) for number in range(len(verdicts.claim or ()))):
+    refused = verdicts.answer is not None and verdicts.answer.refused
+    if not refused and any(_is_invented(trace, verdicts, number) for number in range(len(verdicts.claim or ()))):
         costs.append("invented_beside")
     if any(problem.kind in ("bad_quote", "bad_citation") for problem in diagnosis.problems):
         costs.append("wrong_citation")

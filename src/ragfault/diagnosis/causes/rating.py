@@ -8,8 +8,9 @@ import re
 from ragfault.diagnosis.causes.endings import is_cut_off
 from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, OutcomeSource
 from ragfault.diagnosis.records import Diagnosis
+from ragfault.judges.checks.claims import is_refusal
 from ragfault.model.finish_reasons import get_finish_kind
-from ragfault.model.gold_evidence import AGREEMENT_UNSURE
+from ragfault.model.gold_evidence import AGREEMENT_UNSURE, match_answer
 from ragfault.model.records import Trace, Verdicts
 from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query, settle_groundedness
 from ragfault.text.markup import REASONING_PATTERN, is_json, may_reason, unfence
@@ -51,8 +52,8 @@ def rate_answer(
     decides if it tells; a refusal is right only if the query has no answer. Otherwise the judge decides, but not on a
     refusal: whether chunks hold what an answer lacks it tells little better than chance. `labeled` says that people
     gave the verdicts on the answer, `closed` that the answers of the run end with a stop. An answer is right up to
-    a probability of 0.4 and bad from 0.6. It is unsure between them, where its claims and the probability disagree, and
-    where nothing was judged.
+    a probability of 0.4 and bad from 0.6. It is unsure between them, where its claims and the probability disagree,
+    where nothing was judged, and where the chunks support an answer without a name or number of its key.
 
     >>> from ragfault.diagnosis.diagnosis import diagnose_trace
     >>> trace, verdicts = Trace(id="1", query="When?", answer=""), Verdicts(trace="1")
@@ -74,6 +75,9 @@ def rate_answer(
     if by_judge is None:
         refused = verdicts.answer is not None and verdicts.answer.refused
         return AnswerRating(outcome="unsure", probability=0.5, source="none", refused=refused)
+    if not labeled and match_answer(trace) is False:
+        # The chunks support what it says, which tells nothing of what it lacks.
+        by_judge = max(by_judge, 0.5)
     return build_rating(by_judge, "labels" if labeled else "judge")
 
 
@@ -101,6 +105,14 @@ def _rate_by_key(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis) -> floa
             return BAD_IF_PLAIN
         case "missed refusal":
             return BAD_IF_PLAIN if trace.answerable is False else None
+        case "cannot tell" if verdicts.answer is not None and verdicts.answer.refused:
+            # The key has an answer, which who asked did not get, whatever was retrieved.
+            if (
+                agreement is not None
+                and agreement <= AGREEMENT_UNSURE[0]
+                and not any(map(is_refusal, trace.references))
+            ):
+                return 1 - agreement
     return None
 
 

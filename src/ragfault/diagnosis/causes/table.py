@@ -14,7 +14,7 @@ from ragfault.diagnosis.causes.rating import describe_non_answer, rate_answer
 from ragfault.diagnosis.causes.records import AnswerCause, Stage
 from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
-from ragfault.judges.checks.languages import is_foreign
+from ragfault.judges.checks.languages import is_foreign, shows_english
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.metrics.steps import list_constraints
 from ragfault.model.causes import CauseName
@@ -23,6 +23,7 @@ from ragfault.model.gold_evidence import has_answer_key
 from ragfault.model.records import GoldVerdicts, Trace, Verdicts
 from ragfault.model.rules import BAD_SUPPORT
 from ragfault.text.entities import EntityIndex, extract_entities
+from ragfault.text.frames import COORDINATORS
 from ragfault.text.normalization import normalize_answer, split_content_words, split_words
 
 
@@ -156,9 +157,10 @@ def _find_cut(case: Case) -> Clue | None:
 
 
 def _find_other_language(case: Case) -> Clue | None:
+    """Find an answer that is not English to a query that is, with English chunks; of a few words none may show it."""
     trace = case.trace
-    texts = [trace.query, *(chunk.text for chunk in trace.chunks or ())]
-    if is_foreign(trace.answer or "") and not any(map(is_foreign, texts)):
+    is_english = shows_english(trace.query) and not any(is_foreign(chunk.text) for chunk in trace.chunks or ())
+    if is_english and is_foreign(trace.answer or ""):
         return Clue(LIKELY, trace.answer or "", "the answer is in another language than query and chunks")
     return None
 
@@ -194,8 +196,8 @@ def _measure_overlap(query: str, rewritten: str) -> float:
 def _find_ignored_history(case: Case) -> Clue | None:
     """Find a follow-up that was searched as it stands, and whose passage was not found.
 
-    A rewriting that returns what it was given did not rewrite. A query follows up if it points back by a pronoun, or
-    names nothing while the user's turns before it do.
+    A rewriting that returns what it was given did not rewrite. A query follows up if it points back by a pronoun, opens
+    with a word that joins it to what was said, or names nothing while the user's turns before it do.
     """
     trace = case.trace
     if case.covered is not False or not trace.history or not _follows_up(trace):
@@ -211,7 +213,8 @@ def _find_ignored_history(case: Case) -> Clue | None:
 
 
 def _follows_up(trace: Trace) -> bool:
-    if not PRONOUNS.isdisjoint(split_words(trace.query)):
+    words = split_words(trace.query)
+    if not PRONOUNS.isdisjoint(words) or not COORDINATORS.isdisjoint(words[:1]):
         return True
     named = [extract_entities(turn.text) for turn in trace.history or () if turn.role == "user"]
     return not extract_entities(trace.query) and any(named)
@@ -225,10 +228,11 @@ def _find_stale_source(case: Case) -> Clue | None:
 def _find_wrong_source(case: Case) -> Clue | None:
     """Find what the answer key calls wrong and a chunk says all the same.
 
-    A claim that the judge found in no sentence, or is unsure of, accuses no source.
+    A claim that the judge found in no sentence, or is unsure of, accuses no source; nor does one that answers another
+    question.
     """
     problem = case.find_problem("false_claim")
-    if problem is None or case.find_problem("contradicted_claim") or case.covered is False:
+    if problem is None or case.find_problem("contradicted_claim") or case.covered is False or _is_off_topic(case):
         return None
     if not problem.evidence or any(
         claim.unsure and claim.start == problem.start for claim in case.verdicts.claim or ()
@@ -300,16 +304,18 @@ def _find_not_retrieved(case: Case) -> Clue | None:
 
 
 def _find_wrong_entity(case: Case) -> Clue | None:
-    """Find chunks that name none of the numbers and names that the query asks about."""
-    chunks = case.trace.chunks
-    asked = extract_entities(case.trace.query)
-    if case.covered or not chunks or not asked:
+    """Find an answer that was taken from chunks without a name or number that the query asks about."""
+    if case.covered is not False or case.trace.answerable is False:
         return None
+    supported = [claim for claim in case.verdicts.claim or () if claim.support not in BAD_SUPPORT]
+    sources = {evidence.chunk for claim in supported for evidence in claim.evidence}
+    chunks = [chunk for chunk in case.trace.chunks or () if chunk.id in sources]
     index = EntityIndex(*(chunk.text for chunk in chunks))
-    absent = [name for name in asked if name not in index]
-    if absent and case.covered is False:
-        return Clue(POSSIBLE, case.trace.query, f"no chunk names {', '.join(sorted(absent))}", chunks[0].id)
-    return None
+    absent = [name for name in extract_entities(case.trace.query) if name not in index]
+    if not chunks or not absent:
+        return None
+    reason = f"the chunk that the answer is from does not name {', '.join(sorted(absent))}"
+    return Clue(POSSIBLE, case.trace.query, reason, chunks[0].id)
 
 
 def _find_not_covered(case: Case) -> Clue | None:
@@ -327,7 +333,7 @@ def _find_unanswerable(case: Case) -> Clue | None:
 
 
 def _find_refusal(case: Case) -> Clue | None:
-    if _refuses(case):
+    if _refuses(case) and case.covered:
         return Clue(LIKELY if case.by_gold else POSSIBLE, case.trace.answer or "", "the chunks cover what was asked")
     return None
 
@@ -347,6 +353,32 @@ def _cite_problem(*kinds: ProblemKind) -> Callable[[Case], Clue | None]:
         return Clue(LIKELY if case.by_gold else POSSIBLE, problem.text, problem.reason or "", chunk)
 
     return cite
+
+
+def _find_left_out(case: Case) -> Clue | None:
+    """Find a part of the query, or an expected fact, that the answer lacks.
+
+    An answer that the key calls wrong, though the key supports each of its claims, lacks some of it too.
+    """
+    cited = _cite_problem(*LACKING)(case)
+    truths = case.verdicts.truth or ()
+    if cited is not None or not truths or any(truth.status != "supported" for truth in truths):
+        return cited
+    return Clue(
+        LIKELY if case.by_gold else POSSIBLE, case.trace.answer or "", "what it says is in the key, but not all of it"
+    )
+
+
+def _is_off_topic(case: Case) -> bool:
+    """Return whether an answer is irrelevant, and addresses no part of the query and no expected fact."""
+    answer = case.verdicts.answer
+    answered = any(aspect.answered for aspect in answer.aspects) if answer is not None else False
+    stated = any(fact.present for fact in case.verdicts.fact or ())
+    return case.find_problem("irrelevant_answer") is not None and not answered and not stated
+
+
+def _find_off_topic(case: Case) -> Clue | None:
+    return _cite_problem("irrelevant_answer")(case) if _is_off_topic(case) else None
 
 
 def _find_nothing(case: Case) -> Clue | None:
@@ -414,14 +446,11 @@ CAUSES: dict[CauseName, CauseDefinition] = {
         "the model, or the prompt's rules of faithfulness",
         _find_invention,
     ),
-    "left_out": CauseDefinition(
-        "generation", "left out what was asked", "the prompt: every part of the query", _cite_problem(*LACKING)
-    ),
     "off_topic": CauseDefinition(
-        "generation",
-        "answers another question",
-        "the place of the query in the prompt",
-        _cite_problem("irrelevant_answer"),
+        "generation", "answers another question", "the place of the query in the prompt", _find_off_topic
+    ),
+    "left_out": CauseDefinition(
+        "generation", "left out what was asked", "the prompt: every part of the query", _find_left_out
     ),
     "undecided": CauseDefinition("undecided", "undecided", "label some of them: ragfault label", _find_nothing),
 }

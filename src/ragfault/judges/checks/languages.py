@@ -64,13 +64,27 @@ def is_foreign(text: str) -> bool:
         return True
     if english or len(words) < LEAST_WORDS or CODE_PATTERN.search(text):
         return False
+    return len(_list_unknown_words(text)) >= MIN_UNKNOWN_SHARE * len(words)
+
+
+def shows_english(text: str) -> bool:
+    """Return whether a text shows that it is English: it has more common English words than words that none has.
+
+    >>> shows_english("How do I return a licence?"), shows_english("Puis-je rendre ma licence ?")
+    (True, False)
+    """
+    english = sum(map(ENGLISH_WORDS.__contains__, split_words(text)))
+    return not is_foreign(text) and english > len(_list_unknown_words(text))
+
+
+def _list_unknown_words(text: str) -> list[str]:
+    """List the words, names apart, that no English text of the lexicon has."""
     known = load_idf().rarities
-    unknown = [
+    return [
         word
-        for word in words
+        for word in LETTERS_PATTERN.findall(text)
         if word[0].islower() and not all(stem in known or stem in STOP_WORDS for stem in split_words(word))
     ]
-    return len(unknown) >= MIN_UNKNOWN_SHARE * len(words)
 
 
 def detect_language(text: str) -> str:

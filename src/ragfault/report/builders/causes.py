@@ -67,7 +67,7 @@ def describe_answers(answers: AnswerCounts) -> str:
     """
     rated = " of those rated" if answers.unsure else ""
     share = f" ({format_share(answers.share)}{rated})" if answers.share and answers.bad else ""
-    refusing = f" ({answers.refusals:,} refuse, and no key tells whether rightly)" if answers.refusals else ""
+    refusing = f" ({format_count(answers.refusals, 'refusal')} that no key settles)" if answers.refusals else ""
     unsure = f", {answers.unsure:,} unsure{refusing}" if answers.unsure else ""
     sources = [
         f"{OUTCOME_SOURCES[name]}{f' on {count:,}' if len(answers.sources) > 1 else ''}"
@@ -120,8 +120,8 @@ def describe_retrieval(retrieval: RetrievalSummary) -> str:
     share, by = format_share(retrieval.recall), PASSAGE_SOURCES[retrieval.source]
     texts = {
         "gold": f"found {share} of the passages",
-        "references": f"holds {share} of what the references state",
-        "judge": f"found what was asked on {share} of {retrieval.recall.n:,} traces",
+        "references": f"found {share} of what the references state",
+        "judge": f"found what was asked for {share} of {format_count(retrieval.recall.n, 'trace')}",
     }
     rank = "" if retrieval.rank is None else f", the first at rank {_format_amount(retrieval.rank)}"
     useful = ""
