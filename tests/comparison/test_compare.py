@@ -296,7 +296,6 @@ def test_the_family_is_corrected_together(baseline: Run, tmp_path: Path):
         ({"source": 0.3}, "source data", "3"),
         ({"truncation": 0.3}, "generation", "4"),
         ({"citing": 0.4}, "generation", "5"),
-        ({"wander": 0.4}, "generation", "6"),
     ],
     ids=str,
 )
@@ -315,6 +314,14 @@ def test_each_branch_of_the_tree_matches_its_fault(
     walked = [ruling for ruling in comparison.tree if ruling.branch[0].isdigit()]
     assert [ruling.outcome for ruling in walked].count("fault") == 1
     assert len(walked) == 6
+
+
+def test_answers_that_wander_and_are_right_by_their_key_break_no_layer(baseline: Run, tmp_path: Path):
+    """Less relevant by the judge, they still state all that was asked for."""
+    comparison = bisect(baseline, evaluate_system(tmp_path / "new", make_verdicts(200, 2, wander=0.4)))
+    assert (comparison.verdict, comparison.faults) == ("no fault", ())
+    changes = {change.metric: change for change in comparison.comparison.changes}
+    assert changes["answer_relevance"].adjusted < 0.05
 
 
 @pytest.mark.long

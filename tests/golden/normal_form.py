@@ -120,6 +120,21 @@ def format_value(value: Any, indent: int = 0) -> str:
     return opening + "\n" + ",\n".join(parts) + "\n" + " " * indent + closing
 
 
+def outline(value: Any) -> Any:
+    """Return the fields of a value and the kinds of what they hold; of a list the first item stands for all.
+
+    >>> outline({"count": 3, "rows": [{"name": "a"}, {"name": "b"}]})
+    {'count': 'number', 'rows': [{'name': 'text'}]}
+    """
+    if isinstance(value, dict):
+        return {key: outline(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [outline(item) for item in value[:1]]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return "number"
+    return "text" if isinstance(value, str) else value
+
+
 def list_differences(stored: Any, now: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield each field that differs with its place, the stored value and that of now; `...` stands for none."""
     if isinstance(stored, dict) and isinstance(now, dict):

@@ -25,6 +25,9 @@ SET = f"{CORPUS} {QUESTIONS}"
 AGENT = ROOT / "tests" / "golden" / "agent.py"
 MODEL = "llm:small-1 --base-url <url> --price 1,2 --cache replies.sqlite"
 
+# What a model reads differs in its last digits between processors with other instructions, and now and then in a
+# verdict: of these only the fields are compared, and the kinds of what they hold.
+READ_BY_MODEL = frozenset({"evaluate-default-judge", "testset-premises"})
 CASES = {
     "demo": "demo handbook",
     "demo-agent": "demo agent --agent",
