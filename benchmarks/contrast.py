@@ -4,8 +4,8 @@
 
 Each claim is judged alone, with its question and the turns before, under each version of its passages. Printed are the
 AUROC of support (supported against contradicted, and against not stated), the balanced accuracy of the four cells
-(near copy or paraphrase, true or false), and the share of claims whose probability is higher under the passages that
-support it than under those that contradict it. A word overlap gets about .5 everywhere.
+(near copy or paraphrase, true or false; short texts have two), and the share of claims whose probability is higher
+under the passages that support it than under those that contradict it. A word overlap gets about .5 everywhere.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def build_figures(name: str, items: list[Item]) -> dict[str, object]:
     support, seconds = judge_items(name, items)
     judged = [(item, value) for item, value in zip(items, support, strict=True) if value is not None]
     cells = {}
-    for form in ("copy", "para"):
+    for form in sorted({item.form for item in items}):
         for label, is_true in (("S", True), ("C", False)):
             values = [value for item, value in judged if item.form == form and item.label == label]
             cells[f"{form} {'true' if is_true else 'false'}"] = round(

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from training.authored.items import FOLDER, Item, UnitError, edited, read_units, unit_files, unit_items
+from training.authored.items import FOLDER, Item, UnitError, edited, read_shorts, read_units, unit_files, unit_items
 
 REPLY_LABELS = {"refusal", "partial", "answer"}
 KEY_LABELS = {"same", "different", "incomplete", "unrelated"}
@@ -108,40 +108,61 @@ def print_balance(language: str, items: list[Item]) -> None:
         print("supported or contradicted {:.3f} (chance {:.3f})".format(*claim_only_accuracy(decided)))
 
 
-def row_faults(path: Path) -> list[str]:
-    """Return what is wrong with a file of replies, keys or copies."""
-    faults = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        place = f"{path.name}, line {number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as fault:
-            faults.append(f"{place}: {fault}")
-            continue
-        if path.parent.name == "replies":
-            if not row.get("query") or "reply" not in row or row.get("label") not in REPLY_LABELS:
-                faults.append(f"{place}: needs query, reply and a label of {sorted(REPLY_LABELS)}")
-        elif path.parent.name == "copies":
-            if not all(row.get(field) for field in ("id", "domain", "query", "passage", "false", "true")):
-                faults.append(f"{place}: needs id, domain, query, passage, false and true")
-            elif any(len(row[kind]) != 2 or row[kind][1] in row["passage"] for kind in ("false", "true")):
-                faults.append(f"{place}: false and true are [change, claim], and the passage does not hold the claim")
-        elif not row.get("query") or not row.get("reference") or not row.get("answers"):
-            faults.append(f"{place}: needs query, reference and answers")
-        elif any(len(pair) != 2 or pair[1] not in KEY_LABELS for pair in row["answers"]):
-            faults.append(f"{place}: an answer is [text, label] with a label of {sorted(KEY_LABELS)}")
+def short_faults(row: dict) -> list[str]:
+    """Return what is wrong with a short text, in sentences."""
+    missing = [field for field in ("id", "domain", "a", "b", "claims") if not row.get(field)]
+    if missing:
+        return [f"needs {', '.join(missing)}"]
+    faults = ["both passages are the same"] if row["a"] == row["b"] else []
+    for claim in row["claims"]:
+        if len(claim) != 2 or not re.fullmatch("[SCN]{2}", claim[0]) or len(set(claim[0])) < 2 or not claim[1].strip():
+            faults.append(f"a claim is [two different letters of S, C and N, text], not {claim!r}")
     return faults
 
 
-def main(arguments: list[str]) -> int:
-    """Return checks every file, or only the files whose path contains one of the arguments."""
+def reply_faults(row: dict) -> list[str]:
+    """Return what is wrong with a reply, in sentences."""
+    stands = row.get("query") and "reply" in row and row.get("label") in REPLY_LABELS
+    return [] if stands else [f"needs query, reply and a label of {sorted(REPLY_LABELS)}"]
 
-    def chosen(paths: list[Path]) -> list[Path]:
-        return [path for path in paths if not arguments or any(part in str(path) for part in arguments)]
 
-    faults: list[str] = []
+def copy_faults(row: dict) -> list[str]:
+    """Return what is wrong with a pair of near copies, in sentences."""
+    if not all(row.get(field) for field in ("id", "domain", "query", "passage", "false", "true")):
+        return ["needs id, domain, query, passage, false and true"]
+    stands = all(len(row[kind]) == 2 and row[kind][1] not in row["passage"] for kind in ("false", "true"))
+    return [] if stands else ["false and true are [change, claim], and the passage does not hold the claim"]
+
+
+def key_faults(row: dict) -> list[str]:
+    """Return what is wrong with a reference and its answers, in sentences."""
+    if not row.get("query") or not row.get("reference") or not row.get("answers"):
+        return ["needs query, reference and answers"]
+    stands = all(len(pair) == 2 and pair[1] in KEY_LABELS for pair in row["answers"])
+    return [] if stands else [f"an answer is [text, label] with a label of {sorted(KEY_LABELS)}"]
+
+
+# Folder → what finds the faults of a row of its files.
+ROW_FAULTS = {"replies": reply_faults, "keys": key_faults, "copies": copy_faults, "shorts": short_faults}
+
+
+def row_faults(path: Path) -> list[str]:
+    """Return what is wrong with a file of replies, keys, copies or short texts."""
+    faults = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            found = ROW_FAULTS[path.parent.name](json.loads(line))
+        except json.JSONDecodeError as fault:
+            found = [str(fault)]
+        faults += [f"{path.name}, line {number}: {fault}" for fault in found]
+    return faults
+
+
+def read_unit_files(paths: list[Path]) -> tuple[dict[str, list[Item]], list[str]]:
+    """Return the items of each language, and what is wrong with the units of some files."""
     items: dict[str, list[Item]] = {}
-    for path in chosen(unit_files()):
+    faults: list[str] = []
+    for path in paths:
         language = path.parent.parent.name
         try:
             for unit in read_units(path):
@@ -151,10 +172,23 @@ def main(arguments: list[str]) -> int:
                     items.setdefault(language, []).extend(unit_items(unit, path.parent.name, language))
         except UnitError as fault:
             faults.append(str(fault))
-    for folder in ("replies", "keys", "copies"):
+    return items, faults
+
+
+def main(arguments: list[str]) -> int:
+    """Return checks every file, or only the files whose path contains one of the arguments."""
+
+    def chosen(paths: list[Path]) -> list[Path]:
+        return [path for path in paths if not arguments or any(part in str(path) for part in arguments)]
+
+    items, faults = read_unit_files(chosen(unit_files()))
+    for folder in ROW_FAULTS:
         for path in chosen(sorted((FOLDER / folder).glob("*.jsonl"))):
             faults += row_faults(path)
             print(f"{folder}/{path.name}: {len(path.read_text().splitlines())} rows")
+    for item in [] if faults else read_shorts():
+        if not arguments or any(part in f"shorts/{item.language}-{item.writer}.jsonl" for part in arguments):
+            items.setdefault(f"{item.language}, short texts", []).append(item)
     for language in sorted(items):
         print_balance(language, items[language])
     for fault in faults:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 VERSIONS = "abc"
+# Kind and form of the claims of short texts.
+SHORT = "short"
 LABELS = {"S": "supported", "C": "contradicted", "N": "not_stated"}
 
 
@@ -105,11 +107,35 @@ def read_units(path: Path) -> Iterator[dict]:
                 raise UnitError(f"{path.name}, line {number}: {fault}") from fault
 
 
-def read_items(folder: Path = FOLDER / "units") -> Iterator[Item]:
-    """Yield the items of all units below a folder."""
-    for path in unit_files(folder):
+def read_items(folder: Path = FOLDER) -> Iterator[Item]:
+    """Yield the items of all units and short texts below a folder."""
+    for path in unit_files(folder / "units"):
         for unit in read_units(path):
             yield from unit_items(unit, writer=path.parent.name, language=path.parent.parent.name)
+    yield from read_shorts(folder / "shorts")
+
+
+def read_shorts(folder: Path = FOLDER / "shorts") -> Iterator[Item]:
+    """Yield the claims of all short texts of a folder, each under its two passages."""
+    for path in sorted(folder.glob("*.jsonl")):
+        language, _, writer = path.stem.partition("-")
+        for row in read_units(path):
+            for letters, claim in row["claims"]:
+                for version, letter in zip("ab", letters, strict=True):
+                    yield Item(
+                        unit=row["id"],
+                        writer=writer,
+                        language=language,
+                        domain=row["domain"],
+                        kind=SHORT,
+                        form=SHORT,
+                        version=version,
+                        query=row.get("query", ""),
+                        history=(),
+                        chunks=(row[version],),
+                        claim=claim,
+                        label=letter,
+                    )
 
 
 def read_copies(folder: Path = FOLDER / "copies") -> Iterator[NearCopy]:
