@@ -55,7 +55,7 @@ STATEMENTS = {ENGLISH: 9_000, MULTILINGUAL: 2_000}
 REPLY_RIDGE, AGREEMENT_RIDGE = 0.1, 0.01
 AUTHORED_WEIGHT = 2.0
 # Of each language the second model is fitted on at most so many references: English has far more than the others.
-MOST_REFERENCES = 300
+MOST_REFERENCES = 100
 # At most this share of answers may be called refusals: the mean of authored ones, which were written to look alike, of
 # public ones, and of plain statements.
 ANSWERS_REFUSED = {ENGLISH: 0.005, MULTILINGUAL: 0.015}

@@ -135,9 +135,10 @@ def label_item(set_name: str, item: Item) -> LabelledAnswer:
 
 def list_other_languages(data: Path) -> Iterator[LabelledAnswer]:
     """Yield claims in other languages that were kept apart: authored ones, and some of the public sets."""
-    for item in authored_items(OTHER_LANGUAGES):
-        if is_measured(item.unit) and item.writer not in TEST_WRITERS:
-            yield label_item("authored", item)
+    items = [item for item in authored_items(OTHER_LANGUAGES) if is_measured(item.unit)]
+    apart = [item for item in items if item.writer not in TEST_WRITERS]
+    for item in random.Random(2).sample(apart, min(SAMPLES["authored"], len(apart))):
+        yield label_item("authored", item)
     for name in ("indonli", "inferes", "farstail", "danish_fever"):
         rows = read_rows(data / "entailment_train", name)
         for row in sample_rows([row for row in rows if is_measured(row["source_id"])], SAMPLES["public"]):
@@ -150,9 +151,11 @@ def list_other_languages(data: Path) -> Iterator[LabelledAnswer]:
 def list_test_languages(data: Path) -> Iterator[LabelledAnswer]:
     """Yield claims in other languages by a writer on whom nothing was trained."""
     del data
-    for item in authored_items(OTHER_LANGUAGES):
-        if item.writer in TEST_WRITERS:
-            yield label_item(item.language, item)
+    items = [item for item in authored_items(OTHER_LANGUAGES) if item.writer in TEST_WRITERS]
+    for language in sorted(OTHER_LANGUAGES):
+        chosen = [item for item in items if item.language == language]
+        for item in random.Random(2).sample(chosen, min(SAMPLES["public"], len(chosen))):
+            yield label_item(language, item)
 
 
 def load_embedded_odds() -> dict[str, np.ndarray]:

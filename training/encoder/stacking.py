@@ -136,7 +136,10 @@ def print_set(name: str, answers: Sequence[WeighedAnswer], stack: SupportStack) 
     print(f"{name}: {len(answers):,} answers, {bad.mean():.2f} bad", end="; ")
     print(f"calibration error {error:.3f}, balanced accuracy {np.mean(rates):.3f}")
     for label, estimate in compare_judges(scores, bad, [item.answer.group for item in answers]).items():
-        print(f"    {label:24} {estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]", flush=True)
+        if estimate.value is None or estimate.low is None or estimate.high is None:
+            print(f"    {label:24} undefined", flush=True)
+        else:
+            print(f"    {label:24} {estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]", flush=True)
     if name == "contrast":
         for judge, values in scores.items():
             print(f"    both above the falsehood, {judge:10} {share_both_above(answers, values):.3f}")
