@@ -151,10 +151,10 @@ def row_faults(path: Path) -> list[str]:
     faults = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:
-            found = ROW_FAULTS[path.parent.name](json.loads(line))
+            wrong = ROW_FAULTS[path.parent.name](json.loads(line))
         except json.JSONDecodeError as fault:
-            found = [str(fault)]
-        faults += [f"{path.name}, line {number}: {fault}" for fault in found]
+            wrong = [str(fault)]
+        faults += [f"{path.name}, line {number}: {fault}" for fault in wrong]
     return faults
 
 
