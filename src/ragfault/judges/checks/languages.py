@@ -15,8 +15,8 @@ LANGUAGE_NAMES = {
 }  # fmt: skip
 """Code → name of the languages that are told apart; Danish, Norwegian and Swedish count as one."""
 COMMON_WORDS = {
-    "de": """der das dem und ist nicht ein eine einen einem mit auf für von zu sich auch wird werden bei oder wie nach
-    sind vom zum zur aus beim durch""",
+    "de": """der das dem den und ist nicht ein eine einen einem mit auf für von zu sich auch wird werden bei oder wie
+    nach sind vom zum zur aus beim durch""",
     "fr": "le les des et est une du dans avec pas qui que au aux ce cette sont ou il elle ne sur",
     "es": "el los las y con por como se su lo más una del al está pero que",
     "it": "gli della di che è non sono nel alla dei delle per il una con del",
