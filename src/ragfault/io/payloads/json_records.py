@@ -1,4 +1,4 @@
-"""Records in lines of JSON, also with what is no JSON but is written by many: NaN, Infinity, repeated keys."""
+"""Parsing of a line of JSON as a record. NaN, Infinity and repeated keys are read as well, though they are no JSON."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ LANGUAGE_NAMES = {
     "nl": "Dutch", "pl": "Polish", "zh": "Chinese", "ja": "Japanese", "sv": "a Nordic language",
     OTHER: "another language",
 }  # fmt: skip
-"""Code → name of the languages that are told apart; Danish, Norwegian and Swedish count as one."""
+"""Code → name of each language that can be detected; Danish, Norwegian and Swedish count as one."""
 COMMON_WORDS = {
     "de": """der das dem den und ist nicht ein eine einen einem mit auf für von zu sich auch wird werden bei oder wie
     nach sind vom zum zur aus beim durch""",
