@@ -1,5 +1,7 @@
 """Write the pages of docs/ that are generated from the code; with --check, name those that differ from it.
 
+Lines of verdicts on the demo that the other pages show are named if its commands do not print them.
+
 python docs/generate.py [--check]
 """
 
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import click
 import msgspec
-from pictures import build_terminal, print_commands
+from pictures import build_terminal, print_commands, show_demo
 
 import ragfault
 from ragfault.cli.commands import cli
@@ -188,13 +190,40 @@ def format_docstring(value: object) -> str:
 def build_readme() -> str:
     """Build the README with the real output of its command: the first sentences and the causes."""
     text = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
-    lines = print_commands(
-        ["demo", "handbook"], ["evaluate", "handbook/traces-v1.jsonl", "-o", "runs/v1"], color=False, width=110
-    ).splitlines()
+    _, folder = show_demo()
+    # computed anew from the verdicts, a run prints what its evaluation printed
+    rescore = ["run", "rescore", "ragfault-demo/v1", "-o", "runs/v1"]
+    lines = print_commands(rescore, folder=folder.name, color=False, width=110).splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("104 answers"))
     last = next(number for number, line in enumerate(lines) if line.startswith("Fix first"))
     before, rest = text.split("```text\n", 1)
     return f"{before}```text\n{chr(10).join(lines[first : last + 1])}\n```{rest.split('```', 1)[1]}"
+
+
+def list_false_lines() -> list[str]:
+    """List the lines of verdicts on the demo that pages show and that its commands do not print."""
+    _, folder = show_demo()
+    runs = ["shown/v1", "shown/v2"]
+    rescored = (["run", "rescore", f"ragfault-demo/{Path(run).name}", "-o", run] for run in runs)
+    output = print_commands(*rescored, ["bisect", *runs], folder=folder.name, color=False, width=100)
+    printed, root = " ".join(output.split()), FOLDER.parent
+    names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md")
+    texts = {path: path.read_text(encoding="utf-8") for path in (*map(root.joinpath, names), *FOLDER.rglob("*.md"))}
+    shown = [
+        (path.name, " ".join(line.split()))
+        for path, text in texts.items()
+        for block in re.findall(r"^```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        if re.match(r"104 answers:|FAULT: Retrieval broke; \d+ of \d+ answers", block)
+        for line in block.splitlines()
+        if line.strip(" …")
+    ]
+    assert len(shown) > 20
+    shown += [
+        (path.name, " ".join(count.split()))
+        for path, text in texts.items()
+        for count in re.findall(r"\d+ of \d+ answers became bad", text)
+    ]
+    return [f"{name}: {line}" for name, line in shown if line not in printed]
 
 
 def build_cards_page() -> str:
@@ -294,7 +323,10 @@ def main() -> int:
             path.write_text(text, encoding="utf-8")
     if stale:
         print(f"not true to the code: {', '.join(stale)}. Run: make docs", file=sys.stderr)
-    return 1 if stale else 0
+    false = list_false_lines()
+    if false:
+        print("the commands of the demo do not print:", *false, sep="\n", file=sys.stderr)
+    return 1 if stale or false else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Execute and write the notebooks of docs/notebooks/; with --check, compare their cells with this file.
 
-python docs/notebooks.py [--check] [--only NAME] [--out FOLDER]
+python docs/notebooks.py [--check] [--only NAME] [--out FOLDER] [--judge JUDGE]
 """
 
 from __future__ import annotations
@@ -147,12 +147,17 @@ def split_cells(text: str) -> list[Any]:
     return notebook_cells
 
 
-def execute_notebook(text: str, folder: Path) -> Any:
-    """Return a notebook whose cells were run from top to bottom in a folder."""
+def execute_notebook(text: str, folder: Path, judge: str | None = None) -> Any:
+    """Return a notebook whose cells were run from top to bottom in a folder, with another default judge if given."""
     notebook = nbformat.v4.new_notebook(cells=split_cells(text))
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    setup = f"import ragfault.judges.loading as loading; loading.DEFAULT_JUDGE = {judge!r}; del loading"
     client = NotebookClient(  # what a cell prints is one output, however the kernel flushes it
-        notebook, timeout=300, coalesce_streams=True, resources={"metadata": {"path": str(folder)}}
+        notebook,
+        timeout=300,
+        coalesce_streams=True,
+        extra_arguments=[f"--IPKernelApp.exec_lines={setup}"] if judge else [],
+        resources={"metadata": {"path": str(folder)}},
     )
     client.execute()
     for cell in notebook.cells:
@@ -173,6 +178,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--only", choices=NOTEBOOKS, help="One of them, by name.")
     parser.add_argument("--out", type=Path, default=FOLDER)
+    parser.add_argument("--judge", help="The default judge of the cells, for a quick run.")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for name, text in NOTEBOOKS.items():
@@ -184,7 +190,7 @@ def main() -> None:
                 sys.exit(f"{name} is not what docs/notebooks.py would write. Run: python docs/notebooks.py")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            nbformat.write(execute_notebook(text, Path(folder)), given.out / name)
+            nbformat.write(execute_notebook(text, Path(folder), given.judge), given.out / name)
 
 
 if __name__ == "__main__":

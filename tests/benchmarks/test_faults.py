@@ -53,6 +53,12 @@ def texts(trace: Trace) -> list[tuple[str, str]]:
     return [(chunk.id, chunk.text) for chunk in trace.chunks]
 
 
+@pytest.fixture(scope="module")
+def calm() -> list[Trace]:
+    """Return the traces of a candidate without a fault."""
+    return inject("none")[1]
+
+
 # --- the system --------------------------------------------------------------------------------------
 
 
@@ -147,9 +153,8 @@ def test_paragraphs_in_the_shape_of_squad(tmp_path: Path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
-def test_every_fault_changes_some_trace(name: str):
+def test_every_fault_changes_some_trace(name: str, calm: list[Trace]):
     """A fault changes traces beyond those that small errors change."""
-    _, calm = inject("none")
     for strength in injection.STRENGTHS:
         assert inject(name, strength)[1] != calm
     assert injection.FAULTS[name].about

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 
 def test_a_simulated_fault_is_one_incident_on_its_routes(capsys: pytest.CaptureFixture[str]):
     """The benchmark prints its notices and says right where one incident opens on all affected routes."""
-    fault = (26 * incidents.HOUR_MINUTES, 27 * incidents.HOUR_MINUTES)  # after the reference of a day
+    fault = (25 * incidents.HOUR_MINUTES, 26 * incidents.HOUR_MINUTES)  # after the reference of a day
     case = incidents.break_case("More traces end in an error", incidents.ROUTES, fault=fault, error=1.0)
-    assert incidents.check_case("all traces fail", case._replace(days=1.25), 0, 0.2)
+    assert incidents.check_case("all traces fail", case._replace(days=1.1), 0, 0.2)
     assert "opened: More traces end in an error" in capsys.readouterr().out

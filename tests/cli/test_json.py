@@ -88,11 +88,11 @@ VERBS = {
     "testset adjudicate": ("{demo}/handbook/questions.jsonl", "{demo}/reviews.jsonl"),
     "testset refresh": ("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl"),
     "testset audit": ("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl"),
-    "testset premises": ("{demo}/few-v2.jsonl",),
+    "testset premises": ("{demo}/eight.jsonl",),
     "lint": ("{demo}/v2",),
     "lint FILE": ("{demo}/few-v2.jsonl",),
     "tune savings": ("--precision", "0.6", "0.85", "--recall", "0.65", "0.75", "--cost", "0.05", "--queries", "1000"),
-    "tune relevance": ("When does the last ferry leave?", "{demo}/handbook/documents"),
+    "tune relevance": ("When does the last ferry leave?", "{demo}/handbook/documents", "--judge", "lexical"),
     "tune stores": ("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl"),
     "tune retrieve": ("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl", "-o", "{out}/retrieved.jsonl"),
     "judge measure": ("{demo}/labels.jsonl", "--run", "{demo}/v2", "--card", "{out}/card.json"),
@@ -101,7 +101,7 @@ VERBS = {
     "judge compare": ("lexical", "embedded", "{demo}/few-v2.jsonl", "--limit", "6"),
     "judge rubric": ("{demo}/rubric", "{demo}/rubric-labels.csv"),
     "label prefer": ("{demo}/preferences.csv",),
-    "judge repeat": ("{demo}/few-v2.jsonl", "-k", "2", "--limit", "4"),
+    "judge repeat": ("{demo}/few-v2.jsonl", "-k", "2", "--limit", "4", "--judge", "lexical"),
     "label agreement": ("{demo}/labels.jsonl",),
     "label suggest": ("{demo}/v2", "-n", "5"),
     "serve token": ("ci", "--store", "{out}/store"),
@@ -176,7 +176,7 @@ ANSWERS = {
     "steps": r"40 record no step that can be judged",
     "replay --agent": r"Rewrite steps broke: with those of the source recall@3 recovers",
     "testset audit": r"11 documents, 76 passages: nothing was noticed",
-    "testset premises": r"40 questions: ",
+    "testset premises": r"8 questions: ",
     "testset convert": r"104 of 104 items written",
     "testset describe": r"effective size \d+",
     "testset make": r"20 items in ",
@@ -224,6 +224,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         few = folder / f"few-{name}.jsonl"
         few.write_text("".join(lines[:40]), encoding="utf-8")
         assert run_command(["evaluate", str(few), "-o", str(folder / name), "--judge", "embedded", "-q"]) == 0
+    (folder / "eight.jsonl").write_text("".join(lines[:8]), encoding="utf-8")
     decided = [
         json.loads(line) | {"route": None, "metadata": {"arm": arm, "propensity": 0.5, "reward": 1}}
         for line, arm in zip(lines[:40], ["top(5)", "top(3)"] * 20, strict=True)

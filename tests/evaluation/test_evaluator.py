@@ -68,8 +68,8 @@ def run(demo_runs: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def few(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run of 24 traces by the default judge, enough for several parts."""
-    return evaluate(list(run.traces())[:24], tmp_path_factory.mktemp("few") / "run")
+    """A run of 10 traces by the default judge, enough for several parts."""
+    return evaluate(list(run.traces())[:10], tmp_path_factory.mktemp("few") / "run")
 
 
 def tables(run: Run) -> list[bytes]:
@@ -87,9 +87,9 @@ def test_every_trace_and_metric_has_its_row(run: Run):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("workers", "batch"), [(1, 7), (2, 16)])
+@pytest.mark.parametrize(("workers", "batch"), [(1, 3), (2, 6)])
 def test_the_result_is_the_same_for_any_workers_and_batch(few: Run, tmp_path: Path, workers: int, batch: int):
-    """The files of a run are byte for byte the same for one worker and two, parts of 64 and of 7."""
+    """The files of a run are byte for byte the same for one worker and two, parts of 64 and of 3."""
     other = evaluate(list(few.traces()), tmp_path / "run", workers=workers, batch=batch)
     assert tables(other) == tables(few)
 
@@ -114,7 +114,7 @@ def inodes(parts: Path) -> dict[str, int]:
 @pytest.mark.long
 def test_a_killed_evaluation_resumes(tmp_path: Path):
     """After kill -9 the same command judges only the remaining traces, and gives the run of an uninterrupted one."""
-    write_traces(some(1000), tmp_path / "t.jsonl")
+    write_traces(some(400), tmp_path / "t.jsonl")
     command = [
         *(sys.executable, "-m", "ragfault", "evaluate", str(tmp_path / "t.jsonl")),
         *("-o", str(tmp_path / "run"), "--judge", "embedded", "-q"),
@@ -169,7 +169,7 @@ def test_no_part_is_judged_twice(tmp_path: Path):
 @pytest.mark.long
 def test_ctrl_c_keeps_finished_parts(tmp_path: Path):
     """SIGINT ends the command with one line and code 130, and leaves the finished parts."""
-    write_traces(some(4000), tmp_path / "t.jsonl")
+    write_traces(some(1000), tmp_path / "t.jsonl")
     command = [sys.executable, "-m", "ragfault", "evaluate", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "run")]
     command += ["--judge", "embedded", "--batch", "20"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

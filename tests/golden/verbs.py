@@ -34,7 +34,7 @@ CASES = {
     "evaluate-v1": f"evaluate {V1} -o v1 --judge lexical",
     "evaluate-v2": f"evaluate {V2} -o v2 --judge lexical",
     "evaluate-all-metrics": f"evaluate few.jsonl -o all --judge lexical -m all --trusted {CORPUS}",
-    "evaluate-default-judge": f"evaluate {V2} -o default",
+    "evaluate-default-judge": "evaluate dozen.jsonl -o default",
     "evaluate-profile": "evaluate few.jsonl -o legal --judge lexical --profile legal -m groundedness",
     "evaluate-model": f"evaluate few.jsonl -o model --judge {MODEL} -m groundedness -m context_relevance",
     "evaluate-agent": "evaluate agent/agent-v2.jsonl -o agent-v2 --judge lexical",
@@ -80,7 +80,7 @@ CASES = {
     "testset-adjudicate": f"testset adjudicate {QUESTIONS} reviews.jsonl",
     "testset-refresh": f"testset refresh {SET}",
     "testset-audit": f"testset audit {SET} --today 2026-01-31",
-    "testset-premises": f"testset premises {V2}",
+    "testset-premises": "testset premises dozen.jsonl",
     "lint": "lint v2",
     "lint-file": f"lint {V2}",
     "savings": "tune savings --precision 0.6 0.85 --recall 0.65 0.75 --cost 0.05 --queries 1000",
@@ -280,6 +280,7 @@ def prepare_inputs(folder: Path) -> None:
     """Write samples of the traces, a log of decisions, preferences, and settings."""
     few = read_demo(folder, V2, 40)
     write_rows(folder / "few.jsonl", few)
+    write_rows(folder / "dozen.jsonl", few[:12])
     write_rows(folder / "few-agent.jsonl", read_demo(folder, "agent/agent-v2.jsonl", 40))
     decisions = [
         row | {"route": None, "metadata": {"arm": arm, "propensity": 0.5, "reward": 1}}

@@ -595,7 +595,7 @@ def test_figures_depend_neither_on_the_order_of_lines_nor_on_workers(tmp_path: P
     rows = sample(tmp_path)
     forth = lines(tmp_path / "forth.jsonl", rows)
     back = lines(tmp_path / "back.jsonl", rows[::-1])
-    options: dict[str, Any] = {"resamples": 100, "within": "source_id", "limit": 40}
+    options: dict[str, Any] = {"judge": "lexical", "resamples": 100, "within": "source_id", "limit": 40}
     result = measure_judge(forth, **options)
     assert same(result, measure_judge(back, **options))
     assert same(result, measure_judge(forth, workers=2, **options))
@@ -607,7 +607,7 @@ def test_figures_depend_neither_on_the_order_of_lines_nor_on_workers(tmp_path: P
 def test_every_format_gives_the_same_figures(tmp_path: Path):
     """JSONL, gzip, JSON, CSV and Parquet of the same labels are measured the same."""
     rows = [{**item, "spans": [[0, 5]] if item["label"] else []} for item in sample(tmp_path)]
-    result = measure_judge(lines(tmp_path / "t.jsonl", rows), resamples=20)
+    result = measure_judge(lines(tmp_path / "t.jsonl", rows), judge="lexical", resamples=20)
     (tmp_path / "t.json").write_text(json.dumps(rows))
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress((tmp_path / "t.jsonl").read_bytes()))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
@@ -618,7 +618,7 @@ def test_every_format_gives_the_same_figures(tmp_path: Path):
             {**item, "contexts": json.dumps(item["contexts"]), "spans": json.dumps(item["spans"])} for item in rows
         )
     for name in ("t.json", "t.jsonl.gz", "t.parquet", "t.csv"):
-        assert same(result, measure_judge(tmp_path / name, resamples=20)), name
+        assert same(result, measure_judge(tmp_path / name, judge="lexical", resamples=20)), name
 
 
 def test_the_failures_of_a_judge_are_counted_and_reported():
@@ -654,7 +654,7 @@ def test_the_verb_prints_a_table_and_writes_json_and_charts(tmp_path: Path, caps
     rows = [{**item, "kind": "<script>"} for item in sample(tmp_path)]
     path = lines(tmp_path / "t.jsonl", rows)
     out, page = tmp_path / "m.json", tmp_path / "m.html"
-    command = ["judge", "measure", str(path), "-o", str(out), "--html", str(page), "--by", "kind"]
+    command = ["judge", "measure", str(path), "--judge", "lexical", "-o", str(out), "--html", str(page), "--by", "kind"]
     assert run_command(command) == 0
     output = capsys.readouterr()
     assert "task answer: the labels are of answers; label = 1 is bad; groups by source_id" in output.err

@@ -73,7 +73,8 @@ class Server:
             totals = self.ask("/overview.json").json["totals"]
             return totals["traces"] >= count and not totals["waiting"] and not totals["pending"]
 
-        wait_until(is_settled, pause=0.1)
+        # each look costs the server some processor time
+        wait_until(is_settled, pause=0.3)
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Stop the server by a signal and return its exit code."""

@@ -89,8 +89,8 @@ class AgentServer:
         self.now += 60 * minutes
 
         def is_settled() -> bool:
-            totals = json.loads(client.ask("/overview.json").text)["totals"]
-            return totals["traces"] == self.taken and not totals["waiting"] and not totals["pending"]
+            totals = self.app.state.server.store.compute_totals()
+            return totals.traces == self.taken and not totals.waiting and not totals.pending
 
         wait_until(is_settled, pause=0.1)
         return [spans[0].trace for spans in sent]
