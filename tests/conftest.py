@@ -32,6 +32,13 @@ def pytest_configure(config: pytest.Config) -> None:
     getattr(config.pluginmanager.rewrite_hook, "_must_rewrite", set()).discard("ragfault")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without a long test if only those are run: each worker would import all of them."""
+    if config.option.markexpr != "long" or not collection_path.name.startswith("test_"):
+        return None
+    return None if "mark.long" in collection_path.read_text(encoding="utf-8") else True
+
+
 @pytest.fixture(scope="session")
 def demo_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder with the demo in `handbook` and runs of both versions, `v1` and `v2`, by a fast judge.

@@ -508,7 +508,7 @@ def test_workers_and_threads_change_nothing():
     result = ablate(*systems, queries, metrics=["error", "token_f1"])
     assert ablate(*systems, queries, metrics=["error", "token_f1"], workers=2, threads=4) == result
     pair = (system(finding(), copying), system(finding(1, 5), inventing))
-    assert ablate(*pair, QUERIES, threads=4) == ablate(*pair, QUERIES)
+    assert ablate(*pair, QUERIES, threads=4, judge="lexical") == ablate(*pair, QUERIES, judge="lexical")
 
 
 @pytest.mark.long
@@ -525,16 +525,16 @@ def test_a_killed_experiment_goes_on_where_it_stopped(tmp_path: Path):
 
     systems = (system(finding(), copying), system(finding(), counted))
     with pytest.raises(KeyboardInterrupt):
-        ablate(*systems, QUERIES, out=tmp_path / "it")
+        ablate(*systems, QUERIES, out=tmp_path / "it", judge="lexical")
     limit = 10**6
     with (tmp_path / "it" / "calls.jsonl").open("ab") as file:
         file.write(b'{"part":"generator","side":1,"inp')
     steps: list[tuple[int, int]] = []
-    result = ablate(*systems, QUERIES, out=tmp_path / "it", on_progress=lambda *at: steps.append(at))
+    result = ablate(*systems, QUERIES, out=tmp_path / "it", judge="lexical", on_progress=lambda *at: steps.append(at))
     assert [configuration.reused for configuration in result.configurations][:2] == [True, True]
     assert set(calls.values()) == {1}
     assert steps[-1] == (8 * len(QUERIES), 8 * len(QUERIES))
-    assert result.attributions == ablate(*systems, QUERIES).attributions
+    assert result.attributions == ablate(*systems, QUERIES, judge="lexical").attributions
     assert sorted(path.name for path in (tmp_path / "it").iterdir() if (path / "manifest.json").exists()) == [
         "baseline",
         "candidate",
@@ -542,7 +542,7 @@ def test_a_killed_experiment_goes_on_where_it_stopped(tmp_path: Path):
         "retriever",
     ]
     before, notices = sum(calls.values()), []
-    again = ablate(*systems, QUERIES, out=tmp_path / "it", on_notice=notices.append)
+    again = ablate(*systems, QUERIES, out=tmp_path / "it", judge="lexical", on_notice=notices.append)
     assert sum(calls.values()) == before
     assert again.attributions == result.attributions
     assert len(notices) == 4

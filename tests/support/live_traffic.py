@@ -49,10 +49,17 @@ class LiveTraffic:
         self._measures = tuple(map(describe_metric, select_metrics(SCORED)))
         self._layers = {measure.name: measure.layer for measure in self._measures}
 
-    def run(self, minutes: int, faults: dict[str | None, dict[str, float]] | None = None, per_minute: int = 3) -> None:
-        """Let minutes pass, with a round every five: each route has the means of its fault, "error" and "ms" too."""
-        for _ in range(0, minutes, 5):
-            self.fill(5, faults, per_minute)
+    def run(
+        self,
+        minutes: int,
+        faults: dict[str | None, dict[str, float]] | None = None,
+        per_minute: int = 3,
+        *,
+        round_minutes: int = 5,
+    ) -> None:
+        """Let minutes pass, with a round every few: each route has the means of its fault, "error" and "ms" too."""
+        for _ in range(0, minutes, round_minutes):
+            self.fill(round_minutes, faults, per_minute)
             self.notices += self.scheduler.run_round()
 
     def fill(self, minutes: int, faults: dict[str | None, dict[str, float]] | None = None, per_minute: int = 3) -> None:

@@ -89,8 +89,9 @@ class AgentServer:
         self.now += 60 * minutes
 
         def is_settled() -> bool:
-            totals = self.app.state.server.store.compute_totals()
-            return totals.traces == self.taken and not totals.waiting and not totals.pending
+            state = self.app.state.server
+            totals = state.store.compute_totals()
+            return totals.traces == self.taken and not totals.waiting and not state.trace_assembler.pending_bodies
 
         wait_until(is_settled, pause=0.1)
         return [spans[0].trace for spans in sent]

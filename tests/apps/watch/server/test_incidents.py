@@ -124,7 +124,7 @@ def test_a_second_fault_later_is_a_second_incident(traffic: LiveTraffic):
 
 def test_healthy_traffic_has_no_incident(traffic: LiveTraffic):
     """Two more hours as before: nothing opens."""
-    traffic.run(120)
+    traffic.run(120, round_minutes=10)
     assert traffic.notices == []
     assert traffic.open == []
 
@@ -133,7 +133,7 @@ def test_an_incident_resolves_when_it_is_well_again(traffic: LiveTraffic):
     """Told once that it is over, it goes to the past ones, with the time of its end and how long that took."""
     traffic.run(40, {"b": RETRIEVAL})
     assert traffic.kinds == ["opened"]
-    traffic.run(240)
+    traffic.run(240, round_minutes=10)
     assert traffic.kinds == ["opened", "resolved"]
     assert traffic.open == []
     [past] = traffic.server.store.read_past_incidents()
@@ -186,7 +186,7 @@ def test_nothing_fires_after_the_last_trace(traffic: LiveTraffic):
 def test_a_route_that_is_low_from_its_first_trace_opens_nothing(tmp_path: Path):
     """What was always so did not break: the page of the metric shows it, and nobody is told."""
     healthy = LiveTraffic(tmp_path / "s", ("a",))
-    healthy.run(150, {"a": {"groundedness": 0.6, "answer_relevance": 0.5}})
+    healthy.run(150, {"a": {"groundedness": 0.6, "answer_relevance": 0.5}}, round_minutes=10)
     assert healthy.open == []
     healthy.close()
 
@@ -252,21 +252,28 @@ def test_open_incidents_say_at_once_why_and_what_to_do(traffic: LiveTraffic):
         assert f'id="{notice.incident.id}"' in page
 
 
-def test_errors_and_what_they_do_to_answers_are_one_incident(traffic: LiveTraffic):
+@pytest.fixture(scope="module")
+def excuses(healthy: LiveTraffic, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveTraffic]:
+    """Return traffic of which a route had failing queries for 90 minutes, whose answers are excuses."""
+    own = healthy.go_on_in(tmp_path_factory.mktemp("excuses") / "s")
+    own.run(90, {"b": {"error": 0.4, "groundedness": 0.6}})
+    yield own
+    own.close()
+
+
+def test_errors_and_what_they_do_to_answers_are_one_incident(excuses: LiveTraffic):
     """Failing queries whose answers are excuses: groundedness falls by no more than they explain, and is not blamed."""
-    traffic.run(90, {"b": {"error": 0.4, "groundedness": 0.6}})
-    [incident] = traffic.open
+    [incident] = excuses.open
     assert (incident.title, incident.layer, incident.routes) == ("More traces end in an error", "operation", ("b",))
     assert {metric for _, metric, _ in incident.alerts} >= {"error", "groundedness"}
 
 
-def test_an_incident_keeps_what_it_says_while_only_what_followed_still_fires(traffic: LiveTraffic):
+def test_an_incident_keeps_what_it_says_while_only_what_followed_still_fires(excuses: LiveTraffic):
     """Once the alerts of errors are over and that of groundedness is not, it is still one of errors."""
-    traffic.run(90, {"b": {"error": 0.4, "groundedness": 0.6}})
-    [incident] = traffic.open
-    series = traffic.scheduler._load_series(int(traffic.moment // 60))
-    builder = IncidentBuilder(traffic.server.store, series, traffic.server.measures, (), traffic.moment)
-    followed = [alert for alert in traffic.server.load_alert_state().firing if alert.metric == "groundedness"]
+    [incident] = excuses.open
+    series = excuses.scheduler._load_series(int(excuses.moment // 60))
+    builder = IncidentBuilder(excuses.server.store, series, excuses.server.measures, (), excuses.moment)
+    followed = [alert for alert in excuses.server.load_alert_state().firing if alert.metric == "groundedness"]
     [later] = builder.group_alerts([incident], followed)
     assert later.resolved is None
     assert (later.title, later.sentence) == (incident.title, incident.sentence)
@@ -317,7 +324,7 @@ def test_a_resolved_incident_keeps_the_figures_of_its_worst_time(traffic: LiveTr
     """When the fault has passed, size, share and cohorts are still those of the time when it was worst."""
     traffic.run(60, {"b": RETRIEVAL})
     [worst] = traffic.open
-    traffic.run(240)
+    traffic.run(240, round_minutes=10)
     [over] = [incident for incident in load_incidents(traffic.server).past if incident.id == worst.id]
     assert over.resolved is not None
     assert abs(over.size.difference) > 0.8 * abs(worst.size.difference)

@@ -109,9 +109,9 @@ def test_what_was_low_from_the_first_trace_has_not_broken(traffic: LiveTraffic):
 def test_more_failures_among_fewer_traces_are_no_more(tmp_path: Path):
     """Where failing traces are kept and nine in ten of the others no longer sent, the sentence says so."""
     traffic = LiveTraffic(tmp_path / "s", ("a",))
-    traffic.run(180, {"a": {"error": 0.06}}, per_minute=10)
+    traffic.run(180, {"a": {"error": 0.06}}, per_minute=10, round_minutes=10)
     traffic.notices.clear()
-    traffic.run(180, {"a": {"error": 0.5}}, per_minute=1)
+    traffic.run(180, {"a": {"error": 0.5}}, per_minute=1, round_minutes=10)
     [text] = say(traffic)
     assert text.startswith("More traces end in an error on a:")
     assert text.endswith("): fewer others come in.")
@@ -159,10 +159,10 @@ def test_an_open_incident_ends_with_the_judge_that_saw_it(traffic: LiveTraffic):
 
 def test_another_mix_of_routes_is_no_drop(traffic: LiveTraffic):
     """A release that sends most traffic to a route that was always worse opens nothing."""
-    traffic.run(240, {"b": {"groundedness": 0.75}})
+    traffic.run(240, {"b": {"groundedness": 0.75}}, round_minutes=10)
     traffic.notices.clear()
     traffic.routes = ("a", "b", "b", "b", "b")
-    traffic.run(120, {"b": {"groundedness": 0.75}})
+    traffic.run(120, {"b": {"groundedness": 0.75}}, round_minutes=10)
     assert not any(notice.kind == "opened" for notice in traffic.notices)
 
 

@@ -1,4 +1,4 @@
-"""The store on ClickHouse over HTTP: the laws of every store, and what a line that breaks must not do.
+"""The store on ClickHouse over HTTP: laws of every store, and what a line that breaks must not do.
 
 Behind the line is the real engine (chdb); the HTTP before it is that of the tests, see `clicking`.
 """
@@ -26,8 +26,29 @@ from ragfault.apps.watch.server.storage.store import TraceStore
 from ragfault.labels.reading.lines import HumanVerdicts, LabelLine
 from ragfault.model.errors import OutputError
 from ragfault.model.records import Trace
-from storage_laws import *  # noqa: F403 - its laws, which hold here under the places of this module
-from storage_laws import Place, list_measures, list_pages
+from storage_laws import (  # noqa: F401 - laws that send values of every kind; `test_storage_clickhouse` has all
+    Place,
+    filled_store,
+    list_measures,
+    list_pages,
+    test_a_failed_write_costs_no_other,
+    test_a_key_that_is_none_is_refused,
+    test_a_page_ends_before_a_megabyte,
+    test_a_pending_body_goes_with_its_trace,
+    test_a_trace_round_trips,
+    test_an_export_is_the_run_that_evaluate_makes,
+    test_filters_are_those_of_the_traces,
+    test_measures_are_those_that_were_met,
+    test_metadata_survives_a_restart,
+    test_pages_meet_everything_once,
+    test_products_merge_to_those_of_the_window,
+    test_rollups_are_sums_over_their_traces,
+    test_rollups_by_hour_are_sums_of_those_by_minute,
+    test_rollups_come_merged,
+    test_rollups_of_some_cohorts_are_those_of_each,
+    test_the_worst_are_the_worst,
+    test_what_was_taken_first_stays,
+)
 
 pytestmark = pytest.mark.long
 
@@ -61,7 +82,7 @@ def test_the_error_of_a_wrong_password_hides_it(at: Place, tmp_path: Path, port:
     assert PASSWORD not in str(error.value)
 
 
-def test_a_line_that_breaks_counts_nothing_twice(filled_store, at: Place, tmp_path: Path, port: int):
+def test_a_line_that_breaks_counts_nothing_twice(filled_store, at: Place, tmp_path: Path, port: int):  # noqa: F811
     """Whichever insert is done and not answered, it is sent again, and what it holds is there once."""
     reference, outcomes = filled_store
     store = open_store(at(tmp_path))
