@@ -338,7 +338,7 @@ def sample_situations() -> Iterator[Any]:
             yield pytest.param(name, key, id=f"{name}-{'key' if key else 'no key'}")
 
 
-@pytest.mark.parametrize(("name", "key"), sample_situations())
+@pytest.mark.parametrize(("name", "key"), list(sample_situations()))
 @pytest.mark.long
 def test_each_situation_has_its_verdict(
     demo: list[Trace], evaluate_once: Callable[[Sequence[Trace]], Run], name: str, key: bool
