@@ -203,8 +203,8 @@ def build_readme() -> str:
 def list_false_lines() -> list[str]:
     """List the lines of verdicts on the demo that pages show and that its commands do not print."""
     _, folder = show_demo()
-    runs = ["shown/v1", "shown/v2"]
-    rescored = (["run", "rescore", f"ragfault-demo/{Path(run).name}", "-o", run] for run in runs)
+    runs = ["runs/v1", "runs/v2"]
+    rescored = (["run", "rescore", f"ragfault-demo/{Path(run).name}", "-o", run, "--force"] for run in runs)
     output = print_commands(*rescored, ["bisect", *runs], folder=folder.name, color=False, width=100)
     printed, root = " ".join(output.split()), FOLDER.parent
     names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md")
