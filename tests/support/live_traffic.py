@@ -55,11 +55,11 @@ class LiveTraffic:
         faults: dict[str | None, dict[str, float]] | None = None,
         per_minute: int = 3,
         *,
-        round_minutes: int = 5,
+        round_minutes: int = 10,
     ) -> None:
         """Let minutes pass, with a round every few: each route has the means of its fault, "error" and "ms" too."""
-        for _ in range(0, minutes, round_minutes):
-            self.fill(round_minutes, faults, per_minute)
+        for passed in range(0, minutes, round_minutes):
+            self.fill(min(round_minutes, minutes - passed), faults, per_minute)
             self.notices += self.scheduler.run_round()
 
     def fill(self, minutes: int, faults: dict[str | None, dict[str, float]] | None = None, per_minute: int = 3) -> None:

@@ -124,7 +124,7 @@ def test_a_second_fault_later_is_a_second_incident(traffic: LiveTraffic):
 
 def test_healthy_traffic_has_no_incident(traffic: LiveTraffic):
     """Two more hours as before: nothing opens."""
-    traffic.run(120, round_minutes=10)
+    traffic.run(120)
     assert traffic.notices == []
     assert traffic.open == []
 
@@ -133,7 +133,7 @@ def test_an_incident_resolves_when_it_is_well_again(traffic: LiveTraffic):
     """Told once that it is over, it goes to the past ones, with the time of its end and how long that took."""
     traffic.run(40, {"b": RETRIEVAL})
     assert traffic.kinds == ["opened"]
-    traffic.run(240, round_minutes=10)
+    traffic.run(240)
     assert traffic.kinds == ["opened", "resolved"]
     assert traffic.open == []
     [past] = traffic.server.store.read_past_incidents()
@@ -186,7 +186,7 @@ def test_nothing_fires_after_the_last_trace(traffic: LiveTraffic):
 def test_a_route_that_is_low_from_its_first_trace_opens_nothing(tmp_path: Path):
     """What was always so did not break: the page of the metric shows it, and nobody is told."""
     healthy = LiveTraffic(tmp_path / "s", ("a",))
-    healthy.run(150, {"a": {"groundedness": 0.6, "answer_relevance": 0.5}}, round_minutes=10)
+    healthy.run(150, {"a": {"groundedness": 0.6, "answer_relevance": 0.5}})
     assert healthy.open == []
     healthy.close()
 
@@ -324,7 +324,7 @@ def test_a_resolved_incident_keeps_the_figures_of_its_worst_time(traffic: LiveTr
     """When the fault has passed, size, share and cohorts are still those of the time when it was worst."""
     traffic.run(60, {"b": RETRIEVAL})
     [worst] = traffic.open
-    traffic.run(240, round_minutes=10)
+    traffic.run(240)
     [over] = [incident for incident in load_incidents(traffic.server).past if incident.id == worst.id]
     assert over.resolved is not None
     assert abs(over.size.difference) > 0.8 * abs(worst.size.difference)

@@ -109,9 +109,9 @@ def test_what_was_low_from_the_first_trace_has_not_broken(traffic: LiveTraffic):
 def test_more_failures_among_fewer_traces_are_no_more(tmp_path: Path):
     """Where failing traces are kept and nine in ten of the others no longer sent, the sentence says so."""
     traffic = LiveTraffic(tmp_path / "s", ("a",))
-    traffic.run(180, {"a": {"error": 0.06}}, per_minute=10, round_minutes=10)
+    traffic.run(180, {"a": {"error": 0.06}}, per_minute=10)
     traffic.notices.clear()
-    traffic.run(180, {"a": {"error": 0.5}}, per_minute=1, round_minutes=10)
+    traffic.run(180, {"a": {"error": 0.5}}, per_minute=1)
     [text] = say(traffic)
     assert text.startswith("More traces end in an error on a:")
     assert text.endswith("): fewer others come in.")
@@ -122,8 +122,8 @@ def test_a_route_that_ends_while_it_is_broken_has_no_incident_for_ever(traffic: 
     """Two days after its last trace its incident is closed, and says that nobody knows whether it is well again."""
     traffic.run(60, {"b": RETRIEVAL})
     traffic.routes = ("a",)
-    for _ in range(0, 3 * 24):
-        traffic.fill(60, per_minute=1)
+    for _ in range(0, 3 * 24, 3):
+        traffic.fill(180, per_minute=1)
         traffic.notices += traffic.scheduler.run_round()
     assert traffic.open == []
     notices = [notice for notice in traffic.notices if notice.incident.kind == "quality"]
@@ -136,7 +136,7 @@ def test_a_route_that_ends_while_it_is_broken_has_no_incident_for_ever(traffic: 
 @pytest.mark.parametrize("days", [-1, 1])
 def test_a_client_whose_clock_is_off_by_a_day_opens_nothing(traffic: LiveTraffic, days: int):
     """Nor does a backfill: of traces of yesterday or tomorrow, bad ones too, no drop of now is told."""
-    traffic.run(30)
+    traffic.run(30, round_minutes=5)
     for _ in range(6):
         traffic.fill(5)
         now = traffic.minute
@@ -150,19 +150,19 @@ def test_a_client_whose_clock_is_off_by_a_day_opens_nothing(traffic: LiveTraffic
 
 def test_an_open_incident_ends_with_the_judge_that_saw_it(traffic: LiveTraffic):
     """By another judge the same fault cannot be told from its scores: the incident is closed, and says so."""
-    traffic.run(60, {"b": RETRIEVAL})
+    traffic.run(60, {"b": RETRIEVAL}, round_minutes=5)
     assert traffic.kinds == ["opened"]
     traffic.judge = "made/2"
-    traffic.run(30, {"b": RETRIEVAL})
+    traffic.run(30, {"b": RETRIEVAL}, round_minutes=5)
     assert "Whether it is well again is not known: no values are left to tell by." in say(traffic)[0]
 
 
 def test_another_mix_of_routes_is_no_drop(traffic: LiveTraffic):
     """A release that sends most traffic to a route that was always worse opens nothing."""
-    traffic.run(240, {"b": {"groundedness": 0.75}}, round_minutes=10)
+    traffic.run(240, {"b": {"groundedness": 0.75}})
     traffic.notices.clear()
     traffic.routes = ("a", "b", "b", "b", "b")
-    traffic.run(120, {"b": {"groundedness": 0.75}}, round_minutes=10)
+    traffic.run(120, {"b": {"groundedness": 0.75}})
     assert not any(notice.kind == "opened" for notice in traffic.notices)
 
 
@@ -210,8 +210,8 @@ def test_a_reference_of_a_week_leaves_known_faults_out(tmp_path: Path):
 def test_a_fault_in_traces_that_come_late_opens_an_incident(tmp_path: Path, minutes: int):
     """All traces come an hour late: a fault is told, with how late they come; five minutes before silence are not."""
     traffic = LiveTraffic(tmp_path / "s", ("a", "b"), late=60)
-    traffic.run(80)
-    traffic.run(minutes, {"a": RETRIEVAL})
+    traffic.run(80, round_minutes=5)
+    traffic.run(minutes, {"a": RETRIEVAL}, round_minutes=5)
     if minutes == 5:
         traffic.wait(120)
         assert {notice.incident.kind for notice in traffic.notices} == {"no traffic"}

@@ -190,10 +190,10 @@ def test_a_failing_receiver_is_a_problem_and_its_secret_stays_one(server: Server
 def test_silence_opens_an_incident_and_traffic_resolves_it(tmp_path: Path):
     """Through the scheduler: half an hour without a trace is told once, and its end once."""
     traffic = LiveTraffic(tmp_path / "s", ["a"])
-    traffic.run(70)
+    traffic.run(70, round_minutes=5)
     traffic.wait(30)
     assert [incident.kind for incident in traffic.open] == ["no traffic"]
-    traffic.run(10)
+    traffic.run(10, round_minutes=5)
     assert traffic.kinds == ["opened", "resolved"]
     assert traffic.open == []
     traffic.close()
