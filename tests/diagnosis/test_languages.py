@@ -155,22 +155,25 @@ def test_no_target_is_missed_by_verdicts_in_a_language_that_the_judge_does_not_k
         ("pl", "Warsztat nie jest otwarty w niedzielę, a kasa przez cały dzień się nie zamyka."),
         ("ja", "工房は月曜日に休みます。"),
         ("zh", "作坊星期一不开门。"),
-        ("other", "Мастерская закрыта по понедельникам."),
+        ("ru", "Мастерская закрыта по понедельникам."),
+        ("nl", "De werkplaats is op maandag gesloten."),
+        ("en", "The Soviet workshop (Russian: Мастерская) is closed on Mondays."),
+        ("en", "Johann Strauss II"),
         ("en", "The workshop is closed on Mondays."),
     ],
 )
-def test_script_and_common_words_name_the_language(language: str, text: str):
-    """Each of the languages that the encoder reads is told; of another one is said that it is another."""
+def test_a_sentence_names_its_language(language: str, text: str):
+    """A sentence names its language; names, also in another script, do not."""
     assert detect_language(text) == language
 
 
 def test_the_languages_that_the_judge_reads_are_named_and_others_are_not_promised():
     """Where most are in languages that it was measured in these are named; else it is said that it was not measured."""
-    read = describe_foreign("encoder/8 a=b", {"ja": 2, "de": 9, "other": 1}, 12)
+    read = describe_foreign("encoder/8 a=b", {"ja": 2, "de": 9, "ru": 1}, 12)
     assert read is not None
     assert "11 of 12" in read
     assert "German or Japanese" in read
-    unread = describe_foreign("encoder/8 a=b", {"other": 9, "de": 3}, 12)
+    unread = describe_foreign("encoder/8 a=b", {"ru": 9, "de": 3}, 12)
     assert unread is not None
     assert "9 of 12" in unread
     assert "not measured" in unread

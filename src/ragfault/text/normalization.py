@@ -88,13 +88,6 @@ m re ve
 """
 STOP_WORDS = NEGATIONS | frozenset(map(sys.intern, FUNCTION_WORDS.split()))
 """Words without content of their own."""
-SHARED_WORDS = """
-a about am an as at by can d do doing even i in is it just ll m may me more must my nd no none of off on once one
-over own per re s she so some st such t th than then to too under up us via was we were will
-"""
-MORE_WORDS = "yes unless hello thank need know get make first year day"
-ENGLISH_WORDS = STOP_WORDS - frozenset(SHARED_WORDS.split()) | frozenset(MORE_WORDS.split())
-"""Stems of common English words that are words of hardly any other language in Latin script."""
 SMALL_NUMERALS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
 seventeen eighteen nineteen twenty

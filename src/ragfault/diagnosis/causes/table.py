@@ -14,7 +14,7 @@ from ragfault.diagnosis.causes.rating import describe_non_answer, rate_answer
 from ragfault.diagnosis.causes.records import AnswerCause, Stage
 from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
-from ragfault.judges.checks.languages import is_foreign, shows_english
+from ragfault.judges.checks.languages import differ_in_language
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.metrics.steps import list_constraints
 from ragfault.model.causes import CauseName
@@ -157,11 +157,10 @@ def _find_cut(case: Case) -> Clue | None:
 
 
 def _find_other_language(case: Case) -> Clue | None:
-    """Find an answer that is not English to a query that is, with English chunks; of a few words none may show it."""
-    trace = case.trace
-    is_english = shows_english(trace.query) and not any(is_foreign(chunk.text) for chunk in trace.chunks or ())
-    if is_english and is_foreign(trace.answer or ""):
-        return Clue(LIKELY, trace.answer or "", "the answer is in another language than query and chunks")
+    """Find an answer in another language than its query and than every chunk; of a few words none may show it."""
+    trace, answer = case.trace, case.trace.answer or ""
+    if all(differ_in_language(text, answer) for text in (trace.query, *(chunk.text for chunk in trace.chunks or ()))):
+        return Clue(LIKELY, answer, "the answer is in another language than query and chunks")
     return None
 
 

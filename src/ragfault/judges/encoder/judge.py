@@ -54,8 +54,6 @@ VERBATIM_ODDS = -10.0
 SURE_DISAGREEMENT = 0.08
 """The multilingual model says that an answer is wrong only below this agreement: of the right answers of a writer on
 whom nothing was trained 1 % are below it and 19 % below `AGREEMENT_UNSURE`, of the others 15 and 65 %."""
-DETECTED_LENGTH = 2_000
-"""The language of a text is detected from this many of its first characters."""
 MAX_THREADS = 4
 """Traces read at once, at most: what is not read by the encoder, a fifth of the time, is done one after the other."""
 
@@ -119,7 +117,7 @@ class EncoderSession:
 
     def choose_model(self, *texts: str) -> str:
         """Return the model that reads some texts: the multilingual one if the query or one of them is not English."""
-        is_other = self._is_foreign or any(is_foreign(text[:DETECTED_LENGTH]) for text in texts)
+        is_other = self._is_foreign or any(is_foreign(text) for text in texts)
         return MULTILINGUAL if is_other else ENGLISH
 
     def load_model(self, *texts: str) -> EncoderModel:
@@ -196,7 +194,7 @@ class EncoderSession:
         texts = tuple(passage.text for passage in passages if passage.text.strip())
         query = "" if TASK_QUERY.match(self._query) else self._query
         model = self.choose_model(" ".join(claims), " ".join(texts))
-        foreign = {is_foreign(" ".join(parts)[:DETECTED_LENGTH]) for parts in (claims, texts)}
+        foreign = {is_foreign(" ".join(parts)) for parts in (claims, texts)}
         overlap = weighed.features[:, FEATURE_COLUMNS["joint"]]
         sentences = {bare_text(text[part.start : part.end]) for text in texts for part in split_passage(text)}
         is_verbatim = np.array([bare_text(claim) in sentences for claim in claims])
