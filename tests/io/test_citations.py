@@ -88,6 +88,13 @@ def test_the_file_decides_and_not_the_answer():
     assert [item.chunk for trace in traces for item in trace.citations] == ["k7", "k8", "5"]
 
 
+def test_the_id_of_a_chunk_in_brackets_is_a_citation():
+    """Pipelines that show the model ids get them back."""
+    chunks = (Chunk(id="kb/oven-1", text=CHUNKS[0].text), Chunk(id="kb/loaf-2", text=CHUNKS[1].text))
+    [trace], _ = read("The clay oven is lit at five [kb/oven-1]. A rye loaf rests for two hours [kb/loaf-2].", chunks)
+    assert [item.chunk for item in trace.citations] == ["kb/oven-1", "kb/loaf-2"]
+
+
 def test_marks_that_name_no_chunk_are_stated_and_not_read():
     """A text from an encyclopedia has numbers of its own."""
     [trace], stated = read("A rye loaf rests for two hours [31]. It is dark [32].")

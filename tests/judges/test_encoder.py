@@ -142,6 +142,14 @@ def test_a_sentence_of_a_chunk_is_supported_and_a_word_of_it_is_read() -> None:
     assert signs.is_verbatim.tolist() == [True, False]
 
 
+@pytest.mark.parametrize("mark", [" [1]", " [1][2]", "【4†source】", " [plan.pdf#page=3]", " (Source 2)", "¹", " [^1]"])
+def test_a_citation_mark_does_not_change_how_a_claim_is_read(mark: str) -> None:
+    """A claim is as likely with a mark of its source as without it, at its end and within it."""
+    for plain in ("Maps may be kept for two weeks.", "Borrowed maps must be back after a fortnight."):
+        [expected], [read] = observe(plain).claim or (), observe(f"{plain[:-1]}{mark}.").claim or ()
+        assert read.p == expected.p
+
+
 def test_a_record_is_read_as_words() -> None:
     """The encoder reads the fields of a record as lines in words, not as the text of its literal."""
     assert "Take Out: yes" in evidence(["{'name': 'Lyn Inn', 'attributes': {'TakeOut': True}}"], "It has take-out.")

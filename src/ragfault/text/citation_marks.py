@@ -1,7 +1,7 @@
 """Citations that stand in a text: the marks with their places, and the list of sources at the end.
 
-Read are `[1]`, `[1][2]`, `[1, 3-5]`, `[^1]`, `【4†source】`, `[file.pdf#page=3]`, `[Source 2]`, `(Source 2)`, and
-superscripts. A mark names its source by a label; what a label means is not decided here.
+Read are `[1]`, `[1][2]`, `[1, 3-5]`, `[^1]`, `【4†source】`, `[file.pdf#page=3]`, `[chunk-id]`, `[Source 2]`,
+`(Source 2)`, and superscripts. A mark names its source by a label; what a label means is not decided here.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ MARK_PATTERN = re.compile(
     rf"|【(?P<lenticular>[^】\n]{{1,{MAX_LABEL}}})】"
     rf"|[\[(]{SOURCE_WORDS}\s*#?(?P<word>{NUMBERS}(?:\s*(?:and|&)\s*\d{{1,3}})?)[\])]"
     rf"|\[(?P<name>{FILE_NAME})\](?!\()"
+    r"|(?<!\w)\[(?P<id>(?=[\w.:]*[A-Za-z])(?=[^\]]*[\d_./:#@-])\w[\w./:#@-]{1,80})\](?!\()"
     rf"|\((?:sources?|refs?|see|from):?\s+(?P<named>{FILE_NAME})\)"
     rf"|<sup>\[?(?P<tagged>{NUMBERS})\]?</sup>"
     rf"|(?:(?<=[a-z]{{4}})|(?<=[.,;:!?\"'”)]))(?P<superscript>[{SUPERSCRIPTS}]{{1,2}}(?:[˒,⁻][{SUPERSCRIPTS}]{{1,2}})*)"
     r"(?![\w^])",
     re.IGNORECASE,
 )
-"""A superscript counts behind a word or a full stop, not behind a unit or a figure ("m²", "10⁶")."""
+"""A superscript counts behind a word or a full stop, not behind a unit or a figure ("m²", "10⁶").
+
+An id in brackets has a letter, and a digit or a sign: `[2024]` and `[sic]` are text."""
 HINTS = re.compile(rf"\[|【|<sup>|[{SUPERSCRIPTS}]|\((?:s|p|c|d|e|r)", re.IGNORECASE)
 """A text without any of these has no marks; searching for them takes far less time."""
 
-SAME_FORM = {"tagged": "superscript", "named": "name"}
+SAME_FORM = {"tagged": "superscript", "named": "name", "id": "name"}
 """Groups of the pattern that are another way to write a form."""
 
 LIST_HEADING = re.compile(

@@ -14,6 +14,7 @@ import numpy as np
 
 from ragfault.judges.assembly import ScorerJudge, assemble_verdicts
 from ragfault.judges.calibration import UNSURE_RANGE
+from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.languages import is_foreign
 from ragfault.judges.checks.passages import Passage, split_passage
 from ragfault.judges.checks.queries import TASK_QUERY
@@ -191,6 +192,7 @@ class EncoderSession:
         weighed = self.embedded.weigh_claims(claims, passages)
         if weighed is None:
             return None
+        claims = [strip_marks(claim) for claim in claims]
         texts = tuple(passage.text for passage in passages if passage.text.strip())
         query = "" if TASK_QUERY.match(self._query) else self._query
         model = self.choose_model(" ".join(claims), " ".join(texts))
