@@ -197,6 +197,17 @@ def test_a_damaged_table_is_named(tmp_path: Path):
 
 
 @pytest.mark.long
+def test_a_table_that_was_read_once_is_not_trusted_after_its_file_changed(tmp_path: Path):
+    """A run gives nothing from memory if the file it was read from is now another."""
+    run, other = finished(tmp_path / "run"), finished(tmp_path / "other", fingerprint="g", traces=3)
+    assert len(list(run.traces())) == run.to_arrow("traces").num_rows == 5
+    (run.path / "traces.parquet").write_bytes((other.path / "traces.parquet").read_bytes())
+    with pytest.raises(RunError, match=r"traces\.parquet is damaged"):
+        list(run.traces())
+    with pytest.raises(RunError, match=r"traces\.parquet is damaged"):
+        run.to_arrow("traces")
+
+
 def test_no_flipped_bit_is_read(tmp_path: Path):
     """A run with one flipped bit anywhere is refused when it is opened or the table is read, or means the same."""
     finished(tmp_path / "run")

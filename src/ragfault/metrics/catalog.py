@@ -248,10 +248,7 @@ def get_definitions() -> dict[str, MetricDefinition]:
     """
     _load_builtins()
     _load_entry_points()
-    places = {module: place for place, module in enumerate(BUILTIN_MODULES)}
-    # Whichever module was imported first, the catalog has the order of the table.
-    ordered = sorted(_catalog.values(), key=lambda entry: places.get(entry.function.__module__, len(places)))
-    return {entry.name: entry for entry in ordered}
+    return dict(_catalog)
 
 
 def _load_builtins() -> None:
@@ -260,6 +257,10 @@ def _load_builtins() -> None:
         _loaded_groups.append("built in")
         for module in (*BUILTIN_MODULES, "ragfault.metrics.aliases"):
             import_module(module)
+        # Whichever module was imported first, the catalog has the order of the table.
+        places = {module: place for place, module in enumerate(BUILTIN_MODULES)}
+        for entry in sorted(_catalog.values(), key=lambda item: places.get(item.function.__module__, len(places))):
+            _catalog[entry.name] = _catalog.pop(entry.name)
 
 
 def _load_entry_points() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.io.atomic_files import PART_SUFFIX, convert_write_errors
-from ragfault.io.remote_paths import AnyPath, RemotePath, open_for_arrow, parse_path
+from ragfault.io.remote_paths import AnyPath, RemotePath, get_file_stamp, open_for_arrow, parse_path
 from ragfault.io.runs.checksums import compare_checksums, compute_manifest_checksum, verify_table
 from ragfault.io.runs.unfinished import DRAFT_FOLDER, describe_unfinished_run, get_partial_path
 from ragfault.model.errors import MissingExtra, OutputError, RunError
@@ -258,7 +258,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
 
 MAX_CACHED_TRACES = 2000
-"""Most traces of a run whose evidence is cached."""
+"""Most traces of a run whose tables and records are cached, since several analyses read them."""
 
 
 class Run:
@@ -281,6 +281,7 @@ class Run:
         self.path = cast(Path, parse_path(path))
         self.manifest = _load_manifest(self.path) if manifest is None else manifest
         self._evidence: list[tuple[Trace, Verdicts]] | None = None
+        self._cached: dict[tuple[TableName, type | None], tuple[str, Any]] = {}
 
     def __repr__(self) -> str:
         manifest = self.manifest
@@ -312,6 +313,9 @@ class Run:
         """Yield the traces in order; with `ids`, only those; with `fields`, only with these, the id and the query."""
         from ragfault.io.formats.arrow import table_to_traces
 
+        if self._is_cached() and not fields:
+            yield from self._choose_records("traces", Trace, table_to_traces, ids)
+            return
         for table in self._read_batches("traces", ids, ["id", "query", *fields] if fields else ()):
             yield from table_to_traces(table)
 
@@ -322,10 +326,9 @@ class Run:
     def evidence(self, ids: Sequence[str] | None = None) -> Iterator[tuple[Trace, Verdicts]]:
         """Yield each trace with the verdicts that its metrics read: the judge's, with gold applied if the run does so.
 
-        Those of a small run are cached, since several analyses read them. Raises RunError where traces and verdicts are
-        not in the same order.
+        Those of a small run are cached. Raises RunError where traces and verdicts are not in the same order.
         """
-        if ids is not None or self.manifest.traces > MAX_CACHED_TRACES:
+        if ids is not None or not self._is_cached():
             return self._read_evidence(ids)
         self._evidence = self._evidence or list(self._read_evidence(None))
         return iter(self._evidence)
@@ -357,8 +360,45 @@ class Run:
         """Yield the rows of a table as records, in order; with `ids`, only those of these traces."""
         from ragfault.io.formats.arrow import table_to_records
 
+        if self._is_cached():
+            yield from self._choose_records(name, record, lambda table: table_to_records(table, record), ids)
+            return
         for table in self._read_batches(name, ids, ()):
             yield from table_to_records(table, record)
+
+    def _is_cached(self) -> bool:
+        return self.manifest.traces <= MAX_CACHED_TRACES
+
+    def _choose_records(
+        self,
+        name: TableName,
+        record: type[RecordType],
+        decode: Callable[[pa.Table], Iterator[RecordType]],
+        ids: Sequence[str] | None,
+    ) -> Iterator[RecordType]:
+        """Yield the records of a table of a small run, decoded once; with `ids`, only those of these traces."""
+        with self.convert_read_errors(name):
+            records = self._cache(name, record, lambda: list(decode(self._load_table(name))))
+        if ids is None:
+            return iter(records)
+        chosen, key = set(ids), "id" if name == "traces" else "trace"
+        return (item for item in records if getattr(item, key) in chosen)
+
+    def _load_table(self, name: TableName) -> pa.Table:
+        """Load a whole table of a small run, which is read once."""
+        import pyarrow.parquet as pq
+
+        path = self.get_table_path(name)
+        return self._cache(
+            name, None, lambda: pq.read_table(open_for_arrow(path), partitioning=None, use_threads=False)
+        )
+
+    def _cache(self, name: TableName, record: type | None, read: Callable[[], Any]) -> Any:
+        """Return what a table was read as, by an earlier reading if its file is still the same."""
+        stamp = get_file_stamp(str(self.get_table_path(name)))
+        if self._cached.get((name, record), ("", None))[0] != stamp:
+            self._cached[name, record] = stamp, read()
+        return self._cached[name, record][1]
 
     def _read_batches(self, name: TableName, ids: Sequence[str] | None, fields: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the rows of a table, a bounded number at a time."""
@@ -381,6 +421,9 @@ class Run:
         import pyarrow.parquet as pq
 
         with self.convert_read_errors(table):
+            if self._is_cached() and not dictionary_columns:
+                loaded = self._load_table(table)
+                return loaded.select(list(dict.fromkeys(columns))) if columns else loaded
             return pq.read_table(
                 open_for_arrow(self.get_table_path(table)),
                 columns=list(columns) if columns else None,
@@ -394,6 +437,9 @@ class Run:
         """Yield a table as record batches, for tables that are large; those that hold long texts have fewer rows."""
         import pyarrow.parquet as pq
 
+        if self._is_cached() and not dictionary_columns:
+            yield from self.to_arrow(table, columns).to_batches()
+            return
         place = open_for_arrow(self.get_table_path(table))
         rows = 2**16 if table == "scores" or (columns and "chunks" not in columns) else BATCH_TRACES
         with self.convert_read_errors(table), pq.ParquetFile(place, read_dictionary=list(dictionary_columns)) as file:
