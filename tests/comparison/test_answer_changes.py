@@ -12,6 +12,7 @@ from ragfault.comparison.answer_changes import STAGES_AT_FAULT, order_by_harm
 from ragfault.comparison.paired_runs import pair_runs
 from ragfault.comparison.records import AnswerChanges, FaultLayer, LayerFault
 from ragfault.diagnosis.causes.table import CAUSES
+from remembered import LEXICAL
 
 TRACES = 24
 METRICS = ["recall", "groundedness"]
@@ -50,12 +51,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def baseline(folder: Path) -> Run:
-    return evaluate(RIGHT, folder / "right", judge="lexical", metrics=METRICS)
+    return evaluate(RIGHT, folder / "right", judge=LEXICAL, metrics=METRICS)
 
 
 def count_changes(baseline: Run, folder: Path, name: str, traces: list[Trace]) -> AnswerChanges:
     """Return what happened to the answers from the baseline to a run of other traces."""
-    answers = compare(baseline, evaluate(traces, folder / name, judge="lexical", metrics=METRICS)).answers
+    answers = compare(baseline, evaluate(traces, folder / name, judge=LEXICAL, metrics=METRICS)).answers
     assert answers is not None
     return answers
 
@@ -81,7 +82,7 @@ def test_each_answer_that_became_bad_has_one_cause(baseline: Run, folder: Path):
 def test_the_other_way_round_answers_became_right(baseline: Run, folder: Path):
     """What became bad from one run to the other became right on the way back."""
     traces = [lose_passage(item) if at < 9 else item for at, item in enumerate(RIGHT)]
-    worse = evaluate(traces, folder / "back", judge="lexical", metrics=METRICS)
+    worse = evaluate(traces, folder / "back", judge=LEXICAL, metrics=METRICS)
     forth, back = compare(baseline, worse).answers, compare(worse, baseline).answers
     assert forth is not None
     assert back is not None
@@ -98,7 +99,7 @@ def test_a_refusal_of_what_the_other_run_answers_is_bad(folder: Path):
     """Without an answer key a refusal alone is unsure; beside a right answer from the same chunks it is bad."""
     keyless = [replace(item, reference=None, gold=None) for item in RIGHT]
     refused = [replace(item, answer="I do not know.") if at < 9 else item for at, item in enumerate(keyless)]
-    before = evaluate(keyless, folder / "keyless", judge="lexical", metrics=METRICS)
+    before = evaluate(keyless, folder / "keyless", judge=LEXICAL, metrics=METRICS)
     answers = count_changes(before, folder, "refused", refused)
     assert (answers.unsure, answers.became_bad, answers.causes[0].cause) == (0, 9, "refused")
     assert analyze(folder / "refused").answers.refusals == 9
@@ -116,7 +117,7 @@ def test_renamed_chunks_make_no_answer_bad(baseline: Run, folder: Path):
 def test_the_fault_that_spoiled_most_answers_comes_first(baseline: Run, folder: Path):
     """The layer whose stages have most new bad answers comes first; equal ones stand upstream first."""
     traces = [lose_passage(item) if at < 9 else fail(item) if at < 12 else item for at, item in enumerate(RIGHT)]
-    paired = pair_runs(baseline, evaluate(traces, folder / "two", judge="lexical", metrics=METRICS))
+    paired = pair_runs(baseline, evaluate(traces, folder / "two", judge=LEXICAL, metrics=METRICS))
     layers: list[FaultLayer] = ["generation", "source data", "pipeline", "retrieval"]
     faults = [
         LayerFault(layer=layer, branch="1", title=layer, evidence=(), suspects=(), remedies=()) for layer in layers

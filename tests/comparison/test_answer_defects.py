@@ -13,6 +13,7 @@ from ragfault.comparison.gate.gate import gate
 from ragfault.comparison.stages.answer_evidence import states_other_unit
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.model.records import Chunk, Trace
+from remembered import LEXICAL
 
 METRICS = ("groundedness", "completeness", "answer_relevance", "context_relevance")
 N = 60
@@ -55,7 +56,7 @@ def compare(tmp_path: Path, old: Callable[[Trace], Trace], new: Callable[[Trace]
     """Bisect a system whose answers of a share of the queries are changed."""
     traces = [answered(number) for number in range(N)]
     sides = [[change(t) if at < share * N else t for at, t in enumerate(traces)] for change in (old, new)]
-    runs = [evaluate(side, tmp_path / str(at), metrics=METRICS, judge="lexical") for at, side in enumerate(sides)]
+    runs = [evaluate(side, tmp_path / str(at), metrics=METRICS, judge=LEXICAL) for at, side in enumerate(sides)]
     return bisect(*runs)
 
 
@@ -184,7 +185,7 @@ def test_parts_that_answers_lose_only_with_other_chunks_are_not_blamed_on_genera
     """Without a key, answers that say less where other chunks were retrieved do not name the generator."""
     traces = [replace(answered(number), facts=()) for number in range(2 * N)]
     sides = (traces, [lose_passage(trace) if at % 2 else trace for at, trace in enumerate(traces)])
-    runs = [evaluate(side, tmp_path / str(at), metrics=METRICS, judge="lexical") for at, side in enumerate(sides)]
+    runs = [evaluate(side, tmp_path / str(at), metrics=METRICS, judge=LEXICAL) for at, side in enumerate(sides)]
     result = bisect(*runs)
     assert all(fault.layer != "generation" for fault in result.faults), result.sentence
 
@@ -194,7 +195,7 @@ def test_a_defect_of_the_answers_fails_the_gate(tmp_path: Path, change: Callable
     """A shown rise of answers that repeat themselves or change units fails, whichever metrics are named."""
     traces = [answered(number) for number in range(N)]
     sides = (traces, [change(trace) if at < 0.4 * N else trace for at, trace in enumerate(traces)])
-    runs = [evaluate(side, tmp_path / str(at), metrics=METRICS, judge="lexical") for at, side in enumerate(sides)]
+    runs = [evaluate(side, tmp_path / str(at), metrics=METRICS, judge=LEXICAL) for at, side in enumerate(sides)]
     result = gate(runs[1], baseline=runs[0], metrics=["context_relevance"])
     assert result.result == "fail"
     assert gate(runs[0], baseline=runs[0], metrics=["context_relevance"]).result == "pass"

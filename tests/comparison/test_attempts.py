@@ -11,6 +11,7 @@ from ragfault.diagnosis.attempts.plan import propose_attempts
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.model.records import Chunk, Trace
+from remembered import LEXICAL
 
 METRICS = ["groundedness"]
 
@@ -28,7 +29,7 @@ def evaluate_attempts(folder, attempts, is_wrong):
         for k in range(1, attempts + 1)
         for n in range(20)
     ]
-    return evaluate(traces, folder, judge="lexical", metrics=METRICS)
+    return evaluate(traces, folder, judge=LEXICAL, metrics=METRICS)
 
 
 @pytest.mark.parametrize("sizes", [(3, 1), (1, 3), (3, 2), (2, 2)])

@@ -15,6 +15,7 @@ from ragfault.comparison.settings import DEFAULT_BISECTION, MARGIN
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Chunk, Citation, Trace
+from remembered import LEXICAL
 
 METRICS = ["groundedness", "completeness", "answer_relevance"]
 
@@ -32,7 +33,7 @@ def ask(number, answer=None, **fields):
 
 def evaluate_sides(folder, old, new, metrics=METRICS):
     """Evaluate both sides by words."""
-    return [evaluate(s, folder / n, metrics=metrics, judge="lexical") for n, s in (("a", old), ("b", new))]
+    return [evaluate(s, folder / n, metrics=metrics, judge=LEXICAL) for n, s in (("a", old), ("b", new))]
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from ragfault.io.runs.run import Run
 from ragfault.model.errors import RunError
 from ragfault.model.records import Chunk, Gold, Span, Trace
 from ragfault.report.json_documents import encode_document
+from remembered import LEXICAL
 from sample_runs import Pair, evaluate_system, make_verdicts
 
 N = 120
@@ -81,7 +82,7 @@ def test_chunks_under_mostly_new_ids_are_cut_anew_and_not_clipped(tmp_path: Path
             )
             for at in range(N)
         ]
-        runs.append(evaluate(traces, tmp_path / name, judge="lexical"))
+        runs.append(evaluate(traces, tmp_path / name, judge=LEXICAL))
     assert "clipped" not in bisect(*runs).sentence
 
 
@@ -101,9 +102,7 @@ def test_texts_that_a_window_cuts_are_counted_also_where_others_are_not(tmp_path
             for at in range(N)
         ]
 
-    runs = [
-        evaluate(build(cut), tmp_path / str(cut), judge="lexical", metrics=["groundedness"]) for cut in (False, True)
-    ]
+    runs = [evaluate(build(cut), tmp_path / str(cut), judge=LEXICAL, metrics=["groundedness"]) for cut in (False, True)]
     expected = (
         "on 50 % of pairs, each the last of its list: clipped in the record, or before it (5 of these 5 chunks are "
         "whole in other traces of it)"
@@ -322,7 +321,7 @@ def evaluate_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequenc
     def evaluate_traces(traces: Sequence[Trace]) -> Run:
         key = hashlib.sha256(msgspec.json.encode(traces)).digest()
         if key not in runs:
-            runs[key] = evaluate(traces, tmp_path_factory.mktemp("side") / "run", judge="lexical")
+            runs[key] = evaluate(traces, tmp_path_factory.mktemp("side") / "run", judge=LEXICAL)
         return runs[key]
 
     return evaluate_traces
@@ -358,7 +357,7 @@ def test_each_situation_has_its_verdict(
 )
 def test_scores_of_another_judge_or_use_of_gold_are_no_fault(demo: list[Trace], tmp_path: Path, other: dict[str, str]):
     """Another judge, or another use of gold, is refused; where it is asked for, no metric of verdicts is tested."""
-    baseline = evaluate(demo, tmp_path / "old", judge="lexical")
+    baseline = evaluate(demo, tmp_path / "old", judge=LEXICAL)
     candidate = evaluate([invent(trace) for trace in demo], tmp_path / "new", **other)
     with pytest.raises(RunError, match="anyway"):
         bisect(baseline, candidate)

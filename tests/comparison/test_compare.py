@@ -31,6 +31,7 @@ from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.comparison_wording import describe_test_terms
 from ragfault.report.renderers.markdown import render_markdown
 from ragfault.report.renderers.terminal import render_terminal
+from remembered import LEXICAL
 from sample_runs import SYSTEM_METRICS, FixedJudge, Pair, evaluate_system, make_verdicts
 
 
@@ -164,7 +165,7 @@ def evaluate_latencies(folder: Path, latencies: list[float]) -> Run:
         Trace(id=str(at), query=f"Question {at}?", answer="Yes.", latency=Latency(total=took))
         for at, took in enumerate(latencies)
     ]
-    return evaluate(traces, folder, metrics=["latency", "blank_answer"], judge="lexical")
+    return evaluate(traces, folder, metrics=["latency", "blank_answer"], judge=LEXICAL)
 
 
 def test_a_longer_tail_shows_beside_the_mean(tmp_path: Path):
@@ -218,11 +219,11 @@ def test_traces_without_recorded_ids_pair_by_query(tmp_path: Path):
     """Their ids are made from the query: nothing else says that two traces belong together."""
     lines = [f'{{"query": "How long is path {n}?", "answer": "{n} km.", "chunks": ["{n} km."]}}' for n in range(9)]
     (tmp_path / "traces.jsonl").write_text("\n".join(lines))
-    run = evaluate(tmp_path / "traces.jsonl", tmp_path / "run", judge="lexical")
+    run = evaluate(tmp_path / "traces.jsonl", tmp_path / "run", judge=LEXICAL)
     assert compare(run, run, anyway=True).paired_by == "query"
     traces = enumerate(read_traces(tmp_path / "traces.jsonl"))
     other = [replace(trace, query=["Who keeps the keys?", "When is it shut?"][at % 2]) for at, trace in traces]
-    comparison = compare(run, evaluate(other, tmp_path / "other", judge="lexical"))
+    comparison = compare(run, evaluate(other, tmp_path / "other", judge=LEXICAL))
     assert comparison.paired_by == "id"
     assert "the queries differ on 100 % of pairs under the same id" in comparison.mismatches[0].sentence
 
@@ -465,7 +466,7 @@ def test_gold_that_names_lost_ids_alone_raises_no_chunk_of_either_run(tmp_path: 
     sides = ((old, stale), ([replace(t, gold=None) for t in old], [replace(t, gold=None) for t in new]))
     drops = []
     for at, pair in enumerate(sides):
-        runs = [evaluate(side, tmp_path / f"{at}-{i}", judge="lexical") for i, side in enumerate(pair)]
+        runs = [evaluate(side, tmp_path / f"{at}-{i}", judge=LEXICAL) for i, side in enumerate(pair)]
         change = next(c for c in bisect(*runs).comparison.changes if c.metric == EQUAL_DEPTH)
         assert change.difference is not None
         drops.append(change.difference.mean)
@@ -500,7 +501,7 @@ def test_a_refusal_is_not_compared_with_one_that_other_labels_decide(tmp_path: P
     chunk = Chunk(id="a", text="The hall is open on weekdays.")
     bare = [Trace(id=str(i), query="May I sail?", chunks=(chunk,), answer="Yes, from noon.") for i in range(30)]
     keyed = [replace(trace, gold=Gold(chunks={"a": 1.0})) for trace in bare]
-    runs = [evaluate(part, tmp_path / name, judge="lexical") for part, name in ((keyed, "old"), (bare, "new"))]
+    runs = [evaluate(part, tmp_path / name, judge=LEXICAL) for part, name in ((keyed, "old"), (bare, "new"))]
     scores = [next(score.value for score in run.scores(["0"]) if score.metric == "missed_refusal") for run in runs]
     assert scores == [0.0, 1.0]
     assert not [change.metric for change in compare(*runs).changes if change.state in ("dropped", "rose")]

@@ -18,6 +18,7 @@ from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.stats.distributions import t_quantile
 from ragfault.stats.significance import equivalence_test, mcnemar_test
+from remembered import LEXICAL
 
 METRICS = ["recall@5", "ndcg@10", "context_relevance", "groundedness", "completeness", "chunk_attribution"]
 TRACES = [trace for trace in load_handbook().traces["v1"] if trace.answer and trace.chunks]
@@ -29,7 +30,7 @@ def bisect_change(folder, old, change):
     """Bisect traces and what a change makes of them, judged by words."""
     new = [change(number, trace) for number, trace in enumerate(old)]
     return bisect(
-        *(evaluate(side, folder / name, metrics=METRICS, judge="lexical") for name, side in (("a", old), ("b", new)))
+        *(evaluate(side, folder / name, metrics=METRICS, judge=LEXICAL) for name, side in (("a", old), ("b", new)))
     )
 
 
@@ -120,7 +121,7 @@ def test_an_empty_list_beside_citations_was_not_recorded(tmp_path):
 def test_answers_are_judged_crosswise(tmp_path):
     """The former answers lose their support on the chunks of other queries, and the same answers have none either."""
     lists = [replace(t, chunks=TRACES[n - 1].chunks) for n, t in enumerate(BARE)]
-    sides = [evaluate(s, tmp_path / str(n), metrics=METRICS, judge="lexical") for n, s in enumerate((BARE, lists))]
+    sides = [evaluate(s, tmp_path / str(n), metrics=METRICS, judge=LEXICAL) for n, s in enumerate((BARE, lists))]
     crossed = judge_crossed(pair_runs(*sides))
     assert np.nanmean(crossed.old_on_new) < -0.3
     assert np.nanmax(np.abs(crossed.new_on_old)) == 0
@@ -129,7 +130,7 @@ def test_answers_are_judged_crosswise(tmp_path):
 def test_a_gate_fails_nothing_that_the_controls_take_back(tmp_path):
     """A drop that is as large where the answers are the same neither passes nor fails."""
     runs = [
-        evaluate([change(n, t) for n, t in enumerate(BARE)], tmp_path / name, metrics=METRICS, judge="lexical")
+        evaluate([change(n, t) for n, t in enumerate(BARE)], tmp_path / name, metrics=METRICS, judge=LEXICAL)
         for name, change in (("a", lambda _, trace: trace), ("b", escape))
     ]
     assert gate(runs[1], baseline=runs[0]).result != "fail"
@@ -173,9 +174,7 @@ def test_as_many_answers_that_became_right_are_no_harm(tmp_path):
     """Answers that change both ways blame nobody, and the verdict states a bound."""
     old = [answer_besides(number + 4, trace) for number, trace in enumerate(TRACES)]
     new = [answer_besides(number, trace) for number, trace in enumerate(TRACES)]
-    sides = [
-        evaluate(side, tmp_path / name, metrics=METRICS, judge="lexical") for name, side in (("a", old), ("b", new))
-    ]
+    sides = [evaluate(side, tmp_path / name, metrics=METRICS, judge=LEXICAL) for name, side in (("a", old), ("b", new))]
     result = bisect(*sides)
     assert min(result.comparison.answers.became_bad, result.comparison.answers.became_right) >= 8
     assert result.faults == ()

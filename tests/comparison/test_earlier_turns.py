@@ -14,6 +14,7 @@ from ragfault.comparison.bisection import bisect
 from ragfault.comparison.records import Bisection
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.model.records import ConversationTurn, Trace
+from remembered import LEXICAL
 
 TRACES = [replace(trace, conversation=None, turn=None) for trace in load_demo_traces()]
 TALKS = [add_earlier_turns(trace) for trace in TRACES]
@@ -21,7 +22,7 @@ MISLED = [retrieve_misled(trace) if at % 2 else trace for at, trace in enumerate
 
 
 def judge(baseline: list[Trace], candidate: list[Trace], place: Path) -> Bisection:
-    runs = [evaluate(side, place / name, judge="lexical") for name, side in (("old", baseline), ("new", candidate))]
+    runs = [evaluate(side, place / name, judge=LEXICAL) for name, side in (("old", baseline), ("new", candidate))]
     return bisect(*runs, margin=0.05)
 
 

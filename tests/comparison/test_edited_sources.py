@@ -29,6 +29,7 @@ from ragfault.comparison.bisection import bisect
 from ragfault.comparison.paired_runs import pair_runs
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.model.records import Chunk, Trace
+from remembered import LEXICAL
 from sample_runs import evaluate_system, make_verdicts
 
 assert KINDS.keys() >= fresh_kinds.FRESH | second_kinds.SECOND | fourth_kinds.FOURTH | fifth_kinds.FIFTH
@@ -73,7 +74,7 @@ def test_answers_from_damaged_texts_are_no_fault_of_generation(tmp_path: Path, n
     sides = [answer_all(parts, questions) for parts in (shop, KINDS[name].change(replace(shop, seed=1)))]
     metrics = ("recall", "groundedness", "completeness", "context_recall")
     result = bisect(
-        *(evaluate(side, tmp_path / str(at), metrics=metrics, judge="lexical") for at, side in enumerate(sides))
+        *(evaluate(side, tmp_path / str(at), metrics=metrics, judge=LEXICAL) for at, side in enumerate(sides))
     )
     assert result.faults[0].layer == "source data"
     assert result.faults[0].suspects[0].stage == "ingestion"
@@ -91,7 +92,7 @@ def test_answers_cut_short_are_no_fault_of_edited_sources(tmp_path: Path):
 
     situation = Situation(change=chain_changes(add, cut), exit_codes=(1,), phrase="")
     sides = build_pair(load_demo_traces(), situation, key=True, n=104)
-    runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
+    runs = [evaluate(side, tmp_path / str(at), judge=LEXICAL) for at, side in enumerate(sides)]
     assert bisect(*runs, margin=0.05).faults[0].layer == "generation"
 
 
@@ -102,7 +103,7 @@ def test_answers_that_lack_what_their_sources_lost_are_no_fault_of_generation(tm
     shop = Parts(name="shop", chunks=tuple(shop_chunks()))
     sides = [answer_all(parts, questions) for parts in (shop, KINDS["placeholders"].change(replace(shop, seed=1)))]
     metrics = ("recall", "groundedness", "completeness", "context_recall")
-    runs = [evaluate(side, tmp_path / str(at), metrics=metrics, judge="lexical") for at, side in enumerate(sides)]
+    runs = [evaluate(side, tmp_path / str(at), metrics=metrics, judge=LEXICAL) for at, side in enumerate(sides)]
     assert bisect(*runs).faults[0].layer == "source data"
 
 
@@ -113,7 +114,7 @@ def test_facts_that_left_the_sources_are_a_fault_of_the_sources(tmp_path: Path):
     verdicts = []
     for key in (True, False):
         sides = build_pair(load_demo_traces(), situation, key=key, n=104)
-        runs = [evaluate(side, tmp_path / f"{key}-{at}", judge="lexical") for at, side in enumerate(sides)]
+        runs = [evaluate(side, tmp_path / f"{key}-{at}", judge=LEXICAL) for at, side in enumerate(sides)]
         result = bisect(*runs, margin=0.05)
         verdicts.append((result.verdict, [ruling.branch for ruling in result.tree if ruling.outcome == "fault"]))
     assert verdicts == [("fault", ["3 source data"]), ("cannot tell", [])]
@@ -126,7 +127,7 @@ def test_lost_units_are_no_proof_of_steady_sources(tmp_path: Path):
     handbook = Parts(name="handbook", chunks=tuple(handbook_chunks()), tenants=False)
     sides = [answer_all(parts, handbook_questions()) for parts in (handbook, KINDS["signs-lost"].change(handbook))]
     runs = [
-        evaluate([replace(t, gold=None, facts=None, reference=None) for t in side], tmp_path / str(at), judge="lexical")
+        evaluate([replace(t, gold=None, facts=None, reference=None) for t in side], tmp_path / str(at), judge=LEXICAL)
         for at, side in enumerate(sides)
     ]
     result = bisect(*runs)
@@ -144,7 +145,7 @@ def test_edited_figures_are_stated_beside_a_fault(tmp_path: Path):
     """Without a key generation is blamed for inventions, and the sentence names the edits of the sources."""
     change = chain_changes(misdate_documents(0.6), apply_to_share(0.4, add_invention))
     sides = build_pair(load_demo_traces(), Situation(change=change, exit_codes=(1,), phrase=""), key=False, n=104)
-    result = bisect(*(evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)))
+    result = bisect(*(evaluate(side, tmp_path / str(at), judge=LEXICAL) for at, side in enumerate(sides)))
     assert [fault.layer for fault in result.faults] == ["generation"]
     assert (
         "differ in their figures or units, and without an answer key nothing tells which are right" in result.sentence
@@ -171,7 +172,7 @@ def test_edited_figures_are_stated_beside_a_fault(tmp_path: Path):
 def test_source_data_can_be_a_second_fault(tmp_path: Path, change: Change, layers: set[str]):
     """Facts that left the texts under the same ids are named beside another fault, and only where they left."""
     sides = build_pair(load_demo_traces(), Situation(change=change, exit_codes=(1,), phrase=""), key=True, n=104)
-    runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
+    runs = [evaluate(side, tmp_path / str(at), judge=LEXICAL) for at, side in enumerate(sides)]
     assert {fault.layer for fault in bisect(*runs).faults} == layers
 
 
@@ -193,7 +194,7 @@ def test_false_claims_that_the_chunks_do_not_support_are_no_fault_of_the_sources
             query = f"What does the ferry to island {at} cost?"
             side.append(Trace(id=str(at), query=query, chunks=chunks, answer=answer, reference=text))
     metrics = ("context_recall", "groundedness", "factual_accuracy")
-    runs = [evaluate(side, tmp_path / str(at), metrics=metrics, judge="lexical") for at, side in enumerate(sides)]
+    runs = [evaluate(side, tmp_path / str(at), metrics=metrics, judge=LEXICAL) for at, side in enumerate(sides)]
     result = bisect(*runs)
     assert [(fault.layer, fault.evidence[0].metric) for fault in result.faults] == [("generation", "factual_accuracy")]
     assert "with claims that their chunks do not support" in result.sentence

@@ -14,6 +14,7 @@ from ragfault.diagnosis.causes.selection import select_causes
 from ragfault.io.runs.run import Run
 from ragfault.model.errors import UsageError
 from ragfault.model.records import Chunk, Trace
+from remembered import LEXICAL
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +23,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     folder = tmp_path_factory.mktemp("investigation")
     assert run_command(["demo", str(folder / "handbook")]) == 0
     return (
-        evaluate(folder / "handbook" / "traces-v1.jsonl", folder / "v1", judge="lexical"),
-        evaluate(folder / "handbook" / "traces-v2.jsonl", folder / "v2", judge="lexical"),
+        evaluate(folder / "handbook" / "traces-v1.jsonl", folder / "v1", judge=LEXICAL),
+        evaluate(folder / "handbook" / "traces-v2.jsonl", folder / "v2", judge=LEXICAL),
     )
 
 
@@ -69,7 +70,7 @@ def test_the_test_of_the_fix_fails_on_the_broken_run_and_passes_on_the_good_one(
 @pytest.mark.long
 def test_nothing_is_named_between_equal_runs(runs: tuple[Run, Run], tmp_path: Path):
     """A run beside an evaluation of the same traces shows no fault, and proposes nothing."""
-    again = evaluate(list(runs[0].traces()), tmp_path / "again", judge="lexical")
+    again = evaluate(list(runs[0].traces()), tmp_path / "again", judge=LEXICAL)
     result = investigate(again, runs[0])
     assert result.verdict == "no fault"
     assert (result.stage, result.confidence, result.quotes, result.fix, result.cases) == (None, None, (), (), ())
@@ -79,7 +80,7 @@ def test_a_few_pairs_rule_nothing_out(tmp_path: Path):
     """With one pair that is the same in both runs, no layer is said to be fine."""
     text = "The ferry sails at nine."
     trace = Trace(id="1", query="When does the ferry sail?", chunks=(Chunk(id="a", text=text),), answer=text)
-    old, new = (evaluate([trace], tmp_path / name, judge="lexical") for name in ("old", "new"))
+    old, new = (evaluate([trace], tmp_path / name, judge=LEXICAL) for name in ("old", "new"))
     result = investigate(new, old)
     assert result.verdict == "cannot tell"
     assert {hypothesis.outcome for hypothesis in result.hypotheses} == {"cannot tell"}
@@ -101,12 +102,12 @@ def test_origins_count_claims_by_what_retrieval_brought(tmp_path: Path):
     query, wrong = "When does the ferry to the island leave?", "The ferry to the island leaves at ten from gate 77."
     traces = [Trace(id=f"a{at}", query=query, chunks=good, answer=wrong) for at in range(6)]
     traces += [Trace(id=f"b{at}", query=query, chunks=(), answer=wrong) for at in range(4)]
-    origins = measure_claim_origins(evaluate(traces, tmp_path / "run", judge="lexical"))
+    origins = measure_claim_origins(evaluate(traces, tmp_path / "run", judge=LEXICAL))
     assert origins is not None
     assert origins.traces == 10
     assert origins.from_retrieval.mean == pytest.approx(0.4, abs=0.15)
     assert origins.from_retrieval.low < 0.4 < origins.from_retrieval.high
-    clean = evaluate([Trace(id="c", query=query, chunks=good, answer=good[0].text)], tmp_path / "ok", judge="lexical")
+    clean = evaluate([Trace(id="c", query=query, chunks=good, answer=good[0].text)], tmp_path / "ok", judge=LEXICAL)
     assert measure_claim_origins(clean) is None
 
 
@@ -115,7 +116,7 @@ def test_one_failing_answer_in_many_copies_is_no_fault_of_a_run(tmp_path: Path, 
     chunks = (Chunk(id="a", text="The ferry to the island leaves at ten in the morning from the old harbour."),)
     wrong = '<p title="gate 77">The ferry to the island leaves at noon from gate 77.</p>'
     traces = [Trace(id=f"t{n}", query="When does the ferry leave?", chunks=chunks, answer=wrong) for n in range(40)]
-    result = investigate(evaluate(traces, tmp_path / "copies", judge="lexical"))
+    result = investigate(evaluate(traces, tmp_path / "copies", judge=LEXICAL))
     assert result.verdict == "cannot tell"
     assert result.sentence.startswith("40 of 40 traces fail (only 1 independent, so no interval is known: ")
     assert (result.origins.from_retrieval.low, result.origins.from_retrieval.high) == (0, 1)
@@ -163,7 +164,7 @@ def test_the_first_fix_fits_refusals(tmp_path: Path):
             Trace(id=town, query=f"How long is the trip to {town}?", answer=answer, chunks=(Chunk(id=town, text=text),))
             for town, text, answer in zip(towns, texts, answers, strict=True)
         ]
-        return evaluate(traces, tmp_path / name, judge="lexical")
+        return evaluate(traces, tmp_path / name, judge=LEXICAL)
 
     old = run("old", texts)
     refusing = investigate(run("refusing", ["I'm sorry, I don't have information about that."] * len(towns)), old)

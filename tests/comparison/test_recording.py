@@ -18,6 +18,7 @@ from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Chunk, Citation, Gold, Trace
 from ragfault.text.markup import REASONING_PATTERN
+from remembered import LEXICAL
 
 TOWNS = ("Ammer", "Birken", "Cosel", "Drewen", "Elsbach", "Fallow", "Grenze", "Hollen", "Immen", "Jarrow")
 N = 60
@@ -399,7 +400,7 @@ def test_long_answers_without_ends_are_read_in_time_that_grows_with_their_length
 def test_answers_in_a_table_of_one_column_are_in_markup(tmp_path: Path):
     """The heading of the table is a name, and its cell holds the words of the answer."""
     new = change(lambda trace: replace(trace, answer=f"| Answer |\n|---|\n| {trace.answer} |"))
-    runs = [evaluate(side, tmp_path / name, judge="lexical") for name, side in (("old", BASELINE), ("new", new))]
+    runs = [evaluate(side, tmp_path / name, judge=LEXICAL) for name, side in (("old", BASELINE), ("new", new))]
     result = bisect(*runs)
     assert (result.verdict, result.faults) == ("cannot tell", ())
     assert "answers differ in markup on 100 % of pairs" in result.sentence
@@ -409,7 +410,7 @@ def test_a_response_to_another_query_is_named_with_its_share(tmp_path: Path):
     """A cache in front of the pipeline returns chunks and answer of another query, which retrieval never searched."""
     other = [replace(BASELINE[(at + 7) % N], id=trace.id, query=trace.query) for at, trace in enumerate(BASELINE)]
     new = [other[at] if at % 3 == 0 else trace for at, trace in enumerate(BASELINE)]
-    runs = [evaluate(side, tmp_path / name, judge="lexical") for name, side in (("old", BASELINE), ("new", new))]
+    runs = [evaluate(side, tmp_path / name, judge=LEXICAL) for name, side in (("old", BASELINE), ("new", new))]
     result = bisect(*runs)
     assert result.verdict == "fault"
     assert "On 33 % of pairs chunks and answer are together those that the baseline gave to another query" in (
@@ -427,7 +428,7 @@ def test_copies_of_a_few_queries_show_no_habit_of_a_logger(changed: int, mismatc
         for trace in copies
     ]
     runs = [
-        evaluate(side, tmp_path / name, judge="lexical", metrics=["groundedness"])
+        evaluate(side, tmp_path / name, judge=LEXICAL, metrics=["groundedness"])
         for name, side in (("old", copies), ("new", new))
     ]
     assert bool(pair_runs(*runs).mismatch_list) == mismatched

@@ -22,6 +22,7 @@ from ragfault.report.json_documents import encode_document
 from ragfault.report.renderers.html import render_html_page
 from ragfault.report.renderers.markdown import render_markdown
 from ragfault.report.renderers.terminal import render_terminal
+from remembered import LEXICAL
 from sample_runs import evaluate_system, make_verdicts
 
 pytestmark = pytest.mark.long
@@ -173,7 +174,7 @@ def test_a_release_whose_record_differs_broke_nothing(tmp_path: Path):
     """Where chunk texts are clipped from the third run on, no metric that reads them is followed over that step."""
     good = load_demo_traces()
     sides = [good, good, [clip(trace) for trace in good], [clip(trace) for trace in good]]
-    runs = [evaluate(side, tmp_path / f"r{at}", judge="lexical") for at, side in enumerate(sides, 1)]
+    runs = [evaluate(side, tmp_path / f"r{at}", judge=LEXICAL) for at, side in enumerate(sides, 1)]
     result = history(runs, margin=0.05)
     assert result.verdict == "cannot tell"
     assert not result.breaks
@@ -185,7 +186,7 @@ def test_bad_answers_are_counted_by_cause_and_a_followed_cause_has_its_changes(t
     blank = [Trace(id=f"{at}", query=f"When does ferry {at} leave?", answer="") for at in range(60)]
     right = [replace(trace, answer="At noon.", reference="At noon.") for trace in blank]
     sides = [right, right, blank, blank]
-    runs = [evaluate(side, tmp_path / f"r{at}", judge="lexical") for at, side in enumerate(sides, 1)]
+    runs = [evaluate(side, tmp_path / f"r{at}", judge=LEXICAL) for at, side in enumerate(sides, 1)]
     result = history(runs, anyway=True)
     assert result.bad == (0, 0, 60, 60)
     assert [(entry.cause, entry.answers, entry.shifts) for entry in result.causes] == [("blank", result.bad, ())]

@@ -11,6 +11,7 @@ from ragfault.comparison.bisection import bisect
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Chunk, Gold, Span, Trace
+from remembered import LEXICAL
 
 REFUSAL = "I cannot find that in the manual."
 MACHINES = [
@@ -37,7 +38,7 @@ def shorten(trace: Trace) -> Trace:
 
 def write_runs(folder: Path, *sides: list[Trace]) -> list[Run]:
     """Evaluate each side."""
-    return [evaluate(side, folder / str(at), judge="lexical") for at, side in enumerate(sides)]
+    return [evaluate(side, folder / str(at), judge=LEXICAL) for at, side in enumerate(sides)]
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ from ragfault.comparison.stages.paired_traces import read_pairs
 from ragfault.comparison.stages.ranking import load_stage_weights, rank_suspects
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.model.records import Chunk, Step, TokenCounts, Trace
+from remembered import LEXICAL
 
 STAGES = {branch.name[0]: (branch.stages, STAGES_BY_LAYER[branch.layer]) for branch in BRANCHES}
 TOPICS = ("ferry", "harbour", "cabin", "luggage", "bicycle", "ticket", "timetable", "island", "winter", "deck")
@@ -162,7 +163,7 @@ CASES: list[tuple[Callable[[Trace], Trace], str, str]] = [
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("stages") / "old"
-    evaluate(system(), place, judge="lexical", metrics=("groundedness", "context_relevance", "chunk_utilization"))
+    evaluate(system(), place, judge=LEXICAL, metrics=("groundedness", "context_relevance", "chunk_utilization"))
     return place
 
 
@@ -172,7 +173,7 @@ def evidence_of(baseline: Path, place: Path, change: Callable[[Trace], Trace]) -
     new = evaluate(
         [change(trace) for trace in system()],
         place,
-        judge="lexical",
+        judge=LEXICAL,
         metrics=("groundedness", "context_relevance", "chunk_utilization"),
     )
     return collect_evidence(read_pairs(pair_runs(Run.open(baseline), new)))
@@ -208,10 +209,7 @@ def test_a_setting_that_changed_speaks_for_its_stage(baseline: Path, tmp_path: P
 
     runs = [
         evaluate(
-            [change(trace) for trace in system()],
-            tmp_path / change.__name__,
-            judge="lexical",
-            metrics=("groundedness",),
+            [change(trace) for trace in system()], tmp_path / change.__name__, judge=LEXICAL, metrics=("groundedness",)
         )
         for change in (name, reset)
     ]
@@ -291,7 +289,7 @@ def test_the_weights_are_those_of_the_stages_of_the_tree():
 def test_answers_that_draw_on_no_chunk_say_nothing_of_the_prompt(tmp_path: Path):
     """Words that no chunk holds are no sign that a chunk did not reach the prompt."""
     sides = system(), [replace(trace, answer="Die Gebühr entfällt sonntags für alle Anwohner.") for trace in system()]
-    runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
+    runs = [evaluate(side, tmp_path / str(at), judge=LEXICAL) for at, side in enumerate(sides)]
     evidence = collect_evidence(read_pairs(pair_runs(*runs)))
     assert not [item for item in evidence if item.stage == "prompt assembly"]
 
@@ -302,7 +300,7 @@ def test_ids_that_changed_alone_are_no_evidence(tmp_path: Path):
         replace(trace, chunks=tuple(replace(chunk, id=f"{chunk.id}@v2") for chunk in chunks_of(trace)))
         for trace in system()
     ]
-    runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate((system(), renamed))]
+    runs = [evaluate(side, tmp_path / str(at), judge=LEXICAL) for at, side in enumerate((system(), renamed))]
     assert not collect_evidence(read_pairs(pair_runs(*runs)))
 
 
@@ -318,7 +316,7 @@ def scored(trace: Trace, tenant: str, scores: Sequence[float], start: int) -> Tr
 def evidence_between(tmp_path: Path, *sides: Sequence[Trace]) -> dict[str, set[str]]:
     """Return the stages for which each observation on two sides speaks."""
     runs = [
-        evaluate(list(side), tmp_path / str(at), judge="lexical", metrics=("groundedness",))
+        evaluate(list(side), tmp_path / str(at), judge=LEXICAL, metrics=("groundedness",))
         for at, side in enumerate(sides)
     ]
     stages: dict[str, set[str]] = {}

@@ -16,17 +16,18 @@ from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.datasets.agent import ForgetfulAgent, SimulatedAgent
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Step, Trace
+from remembered import LEXICAL
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return evaluate(SimulatedAgent(0).answer_all(), tmp_path_factory.mktemp("base") / "old", judge="lexical")
+    return evaluate(SimulatedAgent(0).answer_all(), tmp_path_factory.mktemp("base") / "old", judge=LEXICAL)
 
 
 def score(traces: list[Trace], place: Path) -> Run:
-    return evaluate(traces, place, judge="lexical")
+    return evaluate(traces, place, judge=LEXICAL)
 
 
 def alter(change: Callable[[Step], Step], share: float = 0.5) -> list[Trace]:

@@ -18,6 +18,7 @@ from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
 from ragfault.labels.reading.reference_scores import load_paired_reference_scores
 from ragfault.model.records import AnswerVerdict, Chunk, Gold, Trace, Verdicts
+from remembered import LEXICAL
 from sample_runs import Pair, evaluate_system, make_verdicts
 
 
@@ -183,7 +184,7 @@ def answer_pairs(folder: Path, texts: tuple[str, str], *, key: str) -> list[Run]
 
     metrics = ["completeness", "answer_relevance"]
     sides = [[answered(n, text) for n in range(60)] for text in texts]
-    return [evaluate(side, folder / str(at), metrics=metrics, judge="lexical") for at, side in enumerate(sides)]
+    return [evaluate(side, folder / str(at), metrics=metrics, judge=LEXICAL) for at, side in enumerate(sides)]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ def test_a_small_drop_of_groundedness_between_two_models_names_the_judges_differ
             )
             for n in range(120)
         ]
-        return evaluate(traces, tmp_path / name, metrics=["groundedness"], judge="lexical")
+        return evaluate(traces, tmp_path / name, metrics=["groundedness"], judge=LEXICAL)
 
     old, new, same = run("old", "first", 0), run("new", "second", 24), run("same", "first", 24)
     worse = run("worse", "second", 120)

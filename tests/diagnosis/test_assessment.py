@@ -10,6 +10,7 @@ from ragfault import diagnose
 from ragfault.diagnosis.run_analysis import diagnose_run
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.model.records import Chunk, Gold, Trace, Verdicts
+from remembered import LEXICAL
 
 CHUNK = Chunk(id="a", text="The ferry leaves at 09:30. A bicycle costs two euros.")
 RIGHT = Trace(
@@ -24,7 +25,7 @@ REFUSAL = "I cannot answer this from the documents."
 
 
 def assess(trace: Trace, folder: Path, **options):
-    [diagnosis] = diagnose_run(evaluate([trace], folder / "run", judge="lexical", **options))
+    [diagnosis] = diagnose_run(evaluate([trace], folder / "run", judge=LEXICAL, **options))
     return diagnosis.assessment.outcome, diagnosis.assessment.source, diagnosis.assessment.sentence
 
 
@@ -70,7 +71,7 @@ def test_the_assessment_says_what_the_rating_of_the_cause_says(tmp_path: Path):
     traces = [
         replace(RIGHT, id=f"{n}-{k}", answer=a, **key) for n, a in enumerate(answers) for k, key in enumerate(keys)
     ]
-    for diagnosis in diagnose_run(evaluate(traces, tmp_path / "run", judge="lexical")):
+    for diagnosis in diagnose_run(evaluate(traces, tmp_path / "run", judge=LEXICAL)):
         rating = diagnosis.cause.rating
         named = {"right": "right", "bad": "wrong", "unsure": "cannot tell"}[rating.outcome]
         assert (diagnosis.assessment.outcome, diagnosis.assessment.source) == (named, rating.source)

@@ -17,6 +17,7 @@ from ragfault.model.errors import RunError, UnknownName, UsageError
 from ragfault.model.records import Chunk, Latency, Trace
 from ragfault.report.builders.attempts import describe_attempts
 from ragfault.report.html.report import render_run_html
+from remembered import LEXICAL
 
 METRICS = ["groundedness", "context_relevance"]
 
@@ -35,7 +36,7 @@ def attempt(office: int, number: int, hour: int = 7, words: str = "Office {} ope
 
 def assess(traces, folder):
     """Evaluate traces, and return the report on their attempts."""
-    return analyze(evaluate(traces, folder / "run", judge="lexical", metrics=METRICS)).attempts
+    return analyze(evaluate(traces, folder / "run", judge=LEXICAL, metrics=METRICS)).attempts
 
 
 def test_single_attempts_have_no_report(tmp_path):
@@ -84,7 +85,7 @@ def test_unequal_numbers_are_stated(tmp_path):
 def test_a_sample_has_all_attempts_of_its_queries(tmp_path):
     """Attempts of one query are drawn together."""
     run = evaluate(
-        [attempt(n, k) for k in (1, 2, 3) for n in range(40)], tmp_path / "run", judge="lexical", metrics=METRICS[:1]
+        [attempt(n, k) for k in (1, 2, 3) for n in range(40)], tmp_path / "run", judge=LEXICAL, metrics=METRICS[:1]
     )
     queries = [trace.query_id for trace in sample_run(run, 30).traces()]
     assert 9 <= len(set(queries)) < 40
@@ -95,7 +96,7 @@ def test_a_sample_has_all_attempts_of_its_queries(tmp_path):
 def flaky_run(tmp_path_factory):
     """Return a run of 40 queries with three attempts, of which half are wrong once."""
     traces = [attempt(n, k, 9 if k == 3 and n % 2 else 7) for k in (1, 2, 3) for n in range(40)]
-    return evaluate(traces, tmp_path_factory.mktemp("flaky") / "run", judge="lexical", metrics=METRICS)
+    return evaluate(traces, tmp_path_factory.mktemp("flaky") / "run", judge=LEXICAL, metrics=METRICS)
 
 
 @pytest.mark.parametrize(
@@ -154,14 +155,14 @@ def test_a_plan_takes_the_noise_of_a_run(tmp_path):
     """The power has a range by the interval of the noise of the run: of 40 queries 13 are hard, and 13 flaky."""
     wrong = {0: (1, 2, 3), 1: (2,), 2: ()}
     traces = [attempt(n, k, 9 if k in wrong[n % 3] else 7) for k in (1, 2, 3) for n in range(40)]
-    plan = plan_attempts(100, 3, run=evaluate(traces, tmp_path / "run", judge="lexical", metrics=METRICS[:1]))
+    plan = plan_attempts(100, 3, run=evaluate(traces, tmp_path / "run", judge=LEXICAL, metrics=METRICS[:1]))
     assert plan.power_low < plan.power < plan.power_high
     assert 0 < plan.noise < 0.7
 
 
 def test_a_run_with_single_attempts_tells_no_noise(tmp_path):
     """A plan by such a run is an error, and so is one by a metric that the run lacks."""
-    run = evaluate([attempt(n, 1) for n in range(3)], tmp_path / "run", judge="lexical", metrics=METRICS[:1])
+    run = evaluate([attempt(n, 1) for n in range(3)], tmp_path / "run", judge=LEXICAL, metrics=METRICS[:1])
     with pytest.raises(RunError):
         plan_attempts(100, 3, run=run)
     with pytest.raises(UnknownName):
@@ -173,7 +174,7 @@ def test_a_run_with_single_attempts_tells_no_noise(tmp_path):
 def test_the_measured_noise_of_a_judge_is_taken_from_that_of_the_system(tmp_path):
     """The variance of a judge that was measured is taken from the noise; that of another judge is refused."""
     traces = [attempt(n, k, 9 if (n + k) % 5 == 0 else 7) for k in (1, 2) for n in range(12)]
-    findings = analyze(evaluate(traces, tmp_path / "run", judge="lexical", metrics=METRICS))
+    findings = analyze(evaluate(traces, tmp_path / "run", judge=LEXICAL, metrics=METRICS))
     noise = MetricFlakiness(metric="groundedness", n=12, deviation=0.1, drift=0.0, flips=0.1, reliability=None)
     measured = JudgeFlakiness(judge=findings.manifest.judge, repeats=3, traces=12, metrics=(noise,))
     [before], [after] = (

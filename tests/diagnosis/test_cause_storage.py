@@ -24,6 +24,7 @@ from ragfault.labels.reading.label_files import append_label
 from ragfault.labels.reading.reference_scores import load_reference_scores
 from ragfault.labels.records import LabelProvenance
 from ragfault.model.causes import CauseLabel
+from remembered import LEXICAL
 
 DUES = Chunk(id="dues", text="Harbour dues are paid at the office by the slip.")
 TIDE = Chunk(id="tide", text="Each tide gate opens at 05:40 and stays open for two hours.")
@@ -45,7 +46,7 @@ def build_trace(number: int) -> Trace:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return evaluate(map(build_trace, range(30)), tmp_path_factory.mktemp("stored") / "run", judge="lexical")
+    return evaluate(map(build_trace, range(30)), tmp_path_factory.mktemp("stored") / "run", judge=LEXICAL)
 
 
 def store_causes(run: Run, out: Path, causes: list[AnswerCause]) -> Run:

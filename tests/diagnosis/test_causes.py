@@ -33,6 +33,7 @@ from ragfault.model.records import (
     TruthVerdict,
     Verdicts,
 )
+from remembered import LEXICAL
 
 SHOWN = Chunk(id="tide", text="The tide gate opens at 05:40 and stays open for two hours.")
 OTHER = Chunk(id="dues", text="Harbour dues are paid at the office by the slip.")
@@ -291,7 +292,7 @@ def test_a_cause_chooses_the_same_traces_for_every_command(tmp_path, capsys):
         Trace(id=f"{n}", query=f"When does tide gate {n} open?", chunks=chunk, answer="", gold=Gold(chunks={"tide": 1}))
         for n in range(4)
     ]
-    run = evaluate(traces, tmp_path / "run", judge="lexical")
+    run = evaluate(traces, tmp_path / "run", judge=LEXICAL)
     ids = {cause.trace for cause in select_causes(run, ["blank"])}
     assert ids == {trace.id for trace in traces}
     place, cases = str(tmp_path / "run"), str(tmp_path / "cases.jsonl")

@@ -9,6 +9,7 @@ from ragfault import Chunk, Trace, evaluate
 from ragfault.diagnosis.causes.endings import AnswerEndings, ends_within_sentence
 from ragfault.diagnosis.causes.storage import read_causes
 from ragfault.evaluation.rescorer import rescore
+from remembered import LEXICAL
 
 TEXT = "The tide gate opens at 05:40 on every weekday, and on Sundays only if the harbour master allows it."
 COMPLETE = "The tide gate opens at 05:40 on every weekday."
@@ -25,7 +26,7 @@ KEYED = Trace(
 def find_causes(tmp_path, answers, **options):
     """Return outcome and cause of each answer of a run, and those of the run scored again."""
     traces = [replace(KEYED, id=str(number), **answer) for number, answer in enumerate(answers)]
-    run = evaluate(traces, tmp_path / "run", judge="lexical", metrics=["groundedness"], **options)
+    run = evaluate(traces, tmp_path / "run", judge=LEXICAL, metrics=["groundedness"], **options)
     again = rescore(run, tmp_path / "again", metrics=["error"])
     causes = [[(cause.rating.outcome, cause.cause) for cause in read_causes(stored)] for stored in (run, again)]
     assert causes[0] == causes[1]

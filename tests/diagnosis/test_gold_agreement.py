@@ -20,6 +20,7 @@ from ragfault.model.records import Chunk, Gold, Trace
 from ragfault.report.builders.scorecard import build_findings
 from ragfault.report.renderers.terminal import render_terminal
 from ragfault.report.run_verdict import describe_share
+from remembered import LEXICAL
 
 pytestmark = pytest.mark.long
 
@@ -128,7 +129,7 @@ def test_copies_of_a_trace_tell_of_its_judge_once(tmp_path):
         id="0", query="When does the kiosk open?", answer="At ten.", chunks=chunks, gold=Gold(chunks={"b": 1})
     )
     agreements = analyze(
-        evaluate([replace(trace, id=f"{at}") for at in range(40)], tmp_path / "run", judge="lexical")
+        evaluate([replace(trace, id=f"{at}") for at in range(40)], tmp_path / "run", judge=LEXICAL)
     ).gold_agreement
     assert agreements
     assert all(item.usable is None and item.positives + item.negatives <= len(chunks) for item in agreements)
@@ -150,7 +151,7 @@ def test_missing_context_by_words_needs_more_traces_than_false_alarms_explain(tm
     names = ["Wyvern of Brandtberg"] * lacking + ["ferry"] * (10 - lacking)
     queries = [f"When does the {name} leave{'?' * (at + 1)}" for at, name in enumerate(names)]
     traces = [Trace(id=str(at), query=query, chunks=chunks) for at, query in enumerate(queries)]
-    run = evaluate(traces, tmp_path / "run", judge="lexical", metrics=["missing_context"])
+    run = evaluate(traces, tmp_path / "run", judge=LEXICAL, metrics=["missing_context"])
     assert sum(row.value > 0 for row in run.scores()) == lacking
     remedies = {remedy.kind for remedy in suggest_remedies(run)}
     assert ("missing_context" in remedies) == is_named
@@ -166,7 +167,7 @@ def build_run_of_odd_answers(folder: Path, odd: int, **fields) -> Run:
         Trace(id=str(at), query=query, chunks=chunks, answer=answer, **fields)
         for at, (query, answer) in enumerate(zip(queries, answers, strict=True))
     ]
-    return evaluate(traces, folder / f"run-{odd}", judge="lexical")
+    return evaluate(traces, folder / f"run-{odd}", judge=LEXICAL)
 
 
 @pytest.mark.parametrize(("odd", "in_doubt"), [(4, True), (16, False)])
@@ -208,7 +209,7 @@ def test_gold_is_applied_only_to_pairs_with_the_same_gold(tmp_path):
             )
             for at in range(10)
         ]
-        runs.append(evaluate(traces, tmp_path / side, judge="lexical", metrics=["context_relevance"]))
+        runs.append(evaluate(traces, tmp_path / side, judge=LEXICAL, metrics=["context_relevance"]))
     assert {row.value for row in runs[0].scores()} == {1.0}
     change = compare(*runs).changes[0]
     assert change.difference is not None
@@ -240,7 +241,7 @@ def test_a_fall_of_judged_relevance_beside_the_same_answers_is_no_fault_of_retri
         ]
 
     for marked in (True, False):
-        runs = [evaluate(build(side, marked=marked), tmp_path / f"{marked}-{side}", judge="lexical") for side in (0, 1)]
+        runs = [evaluate(build(side, marked=marked), tmp_path / f"{marked}-{side}", judge=LEXICAL) for side in (0, 1)]
         bisection = bisect(*runs)
         assert (bisection.verdict, bisection.faults) == ("cannot tell", ()), bisection.sentence
 
@@ -257,5 +258,5 @@ def test_gold_ids_that_no_trace_retrieves_are_named(tmp_path):
 
     words = "none of the chunk ids that gold names is retrieved by any of 12 traces"
     for name, first, expected in (("uuid-{}", 0, True), ("hall-{}", 1, False), ("hall-{}", 0, False)):
-        run = evaluate(build_traces(name, first), tmp_path / f"{name[:4]}{first}", judge="lexical")
+        run = evaluate(build_traces(name, first), tmp_path / f"{name[:4]}{first}", judge=LEXICAL)
         assert (words in " ".join(render_terminal(build_findings(analyze(run))).split())) is expected

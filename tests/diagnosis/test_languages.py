@@ -13,6 +13,7 @@ from ragfault.io.runs.run import Run
 from ragfault.judges.checks.languages import detect_language, is_foreign
 from ragfault.report.builders.scorecard import build_verdict
 from ragfault.report.renderers.terminal import render_terminal
+from remembered import LEXICAL
 
 GERMAN = ("Wie lange dauert die Fahrt nach Norden?", "Die Fahrt nach Norden dauert etwa zwei Stunden.")
 ENGLISH = ("How long does the trip to the north take?", "The trip to the north takes about two hours.")
@@ -28,9 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
             Trace(id=f"t{at}", query=f"{query} {at}", answer=answer, chunks=(Chunk(id="c", text=answer),))
             for at in range(12)
         ]
-        evaluated[name] = evaluate(
-            traces, folder / name, judge="lexical", metrics=["groundedness", "context_relevance"]
-        )
+        evaluated[name] = evaluate(traces, folder / name, judge=LEXICAL, metrics=["groundedness", "context_relevance"])
     return evaluated
 
 
@@ -82,7 +81,7 @@ def test_markup_that_a_judge_by_words_reads_as_words_is_named(form: str, tmp_pat
     query, answer = ENGLISH
     chunks = (Chunk(id="c", text=answer),)
     traces = [Trace(id=f"t{n}", query=f"{query} {n}", answer=form % answer, chunks=chunks) for n in range(12)]
-    run = evaluate(traces, tmp_path / "marked", judge="lexical", metrics=["groundedness"])
+    run = evaluate(traces, tmp_path / "marked", judge=LEXICAL, metrics=["groundedness"])
     warning = "12 of 12 answers{} are JSON, or hold tags, code, reasoning or the like, which lexical/7 reads as words"
     assert warning.format("") in " ".join(render_terminal(build_verdict(analyze(run))).split())
     assert gate(run, ["groundedness>=0.1"]).warnings[0].startswith(warning.format(" of marked"))

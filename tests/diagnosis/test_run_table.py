@@ -15,6 +15,7 @@ from ragfault.diagnosis.run_table import RunTable
 from ragfault.io.runs.run import Run
 from ragfault.model.errors import RunError
 from ragfault.model.records import Chunk, Gold, Trace
+from remembered import LEXICAL
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def run(tmp_path):
         )
         for number in range(6)
     ]
-    return evaluate(traces, tmp_path / "run", judge="lexical")
+    return evaluate(traces, tmp_path / "run", judge=LEXICAL)
 
 
 def test_an_analysis_reads_each_table_once(run):

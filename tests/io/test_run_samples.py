@@ -25,13 +25,14 @@ from ragfault.report.builders.clusters import build_clusters
 from ragfault.report.html.report import render_run_html
 from ragfault.report.renderers.terminal import render_terminal
 from ragfault.report.wording import describe_trace_count
+from remembered import LEXICAL
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     place: Path = tmp_path_factory.mktemp("samples")
     old, new = (
-        evaluate(load_handbook().traces[version], place / version, judge="lexical", metrics=["groundedness", "mrr"])
+        evaluate(load_handbook().traces[version], place / version, judge=LEXICAL, metrics=["groundedness", "mrr"])
         for version in ("v1", "v2")
     )
     return old, new
@@ -87,7 +88,7 @@ def test_texts_that_fill_a_dictionary_and_texts_that_do_not_are_copied_alike(tmp
         )
         for at in range(60)
     ]
-    run = evaluate(traces, tmp_path / "long", judge="lexical", metrics=["mrr"])
+    run = evaluate(traces, tmp_path / "long", judge=LEXICAL, metrics=["mrr"])
     ids = [trace.id for trace in sample_run(run, 20).traces()]
     assert list(sample_run(run, 20).traces()) == list(run.traces(ids))
     assert len(ids) == 20
@@ -104,7 +105,7 @@ def test_samples_of_two_runs_pair_with_each_other(runs: tuple[Run, Run]) -> None
 
 
 def test_runs_that_share_no_more_than_the_sample_are_read_as_they_are(runs: tuple[Run, Run], tmp_path: Path) -> None:
-    some = evaluate(list(runs[1].traces())[:30], tmp_path / "some", judge="lexical", metrics=["groundedness", "mrr"])
+    some = evaluate(list(runs[1].traces())[:30], tmp_path / "some", judge=LEXICAL, metrics=["groundedness", "mrr"])
     assert sample_runs([runs[0], some], 40) == (runs[0], some)
     old, new = sample_runs([runs[0], some], 20)
     assert new.manifest.traces == 20 < old.manifest.traces < runs[0].manifest.traces
@@ -115,7 +116,7 @@ def test_samples_of_runs_without_common_ids_are_chosen_by_query(runs: tuple[Run,
     from msgspec.structs import replace
 
     renamed = [replace(trace, id=f"other-{trace.id}") for trace in runs[1].traces()]
-    other = evaluate(renamed, tmp_path / "other", judge="lexical", metrics=["groundedness", "mrr"])
+    other = evaluate(renamed, tmp_path / "other", judge=LEXICAL, metrics=["groundedness", "mrr"])
     paired = pair_runs(runs[0], other, sample=40)
     assert paired.pairing.paired_by == "query"
     assert len(paired.pairing) == 40
@@ -186,7 +187,7 @@ def test_an_agent_is_run_again_on_one_sample_of_both_runs(tmp_path: Path, capsys
     """The questions of a larger run are those of the source's sample, and that a sample was drawn is said."""
     assert run_command(["demo", str(tmp_path), "--agent"]) == 0
     runs = [
-        str(evaluate(tmp_path / f"agent-{name}.jsonl", tmp_path / name, judge="lexical", metrics=["latency"]).path)
+        str(evaluate(tmp_path / f"agent-{name}.jsonl", tmp_path / name, judge=LEXICAL, metrics=["latency"]).path)
         for name in ("v1", "v2")
     ]
     agent = "ragfault.io.datasets.agent:answer_like_version_2"

@@ -19,6 +19,7 @@ from ragfault.model.errors import UsageError
 from ragfault.model.records import AnswerVerdict, ClaimVerdict, Verdicts
 from ragfault.report.builders.agreement import build_calibration
 from ragfault.report.renderers.terminal import render_terminal
+from remembered import LEXICAL
 
 ANSWER = "The hall is red. The roof is flat. The door is open."
 BOUNDS = ((0, 16), (17, 34), (35, 52))
@@ -185,7 +186,7 @@ def test_a_judge_without_probabilities_and_labels_of_chunks_are_refused():
         for n in range(2)
     ]
     with pytest.raises(UsageError, match="labels of chunks"):
-        calibrate_judge(graded, judge="lexical")
+        calibrate_judge(graded, judge=LEXICAL)
 
 
 @pytest.mark.long
@@ -253,7 +254,7 @@ def test_the_command_writes_a_file_that_evaluate_gate_and_measure_take(tmp_path:
     assert run_command(["gate", str(plain.path), *threshold]) == 1
     decided = [run_command(["gate", str(run.path), *threshold, *given]) for run in (plain, calibrated)]
     assert decided == [0, 0]
-    measured = measure_judge(str(labels), judge="lexical", calibration=out)
+    measured = measure_judge(str(labels), judge=LEXICAL, calibration=out)
     assert measured.judge == calibrated.manifest.judge
 
 

@@ -35,6 +35,7 @@ from ragfault.report.renderers.terminal import render_terminal
 from ragfault.report.wording import describe_judge_trust
 from ragfault.stats.estimates import Interval
 from ragfault.stats.intervals import correct_share
+from remembered import LEXICAL
 from sample_runs import evaluate_pairs, pair
 
 
@@ -211,7 +212,7 @@ def test_figures_are_of_the_shape_that_is_named(tmp_path: Path):
     assert card.select_entry("citation", "summary") is card.select_entry("citation")
     write_handbook(tmp_path / "handbook")
     where = tmp_path / "handbook/traces-v2.jsonl"
-    run = evaluate(where, tmp_path / "run", metrics=["groundedness"], judge="lexical")
+    run = evaluate(where, tmp_path / "run", metrics=["groundedness"], judge=LEXICAL)
     result = only(build_scorecard(run, corrected="summary"), "groundedness")
     by = card.select_entry("claim", "summary")
     bad = Interval(1 - result.interval.mean, 1 - result.interval.high, 1 - result.interval.low, 1, 1)

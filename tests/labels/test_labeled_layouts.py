@@ -14,6 +14,7 @@ from ragfault.labels.reading.label_parser import LabelRule
 from ragfault.labels.reading.labeled_traces import LabeledTrace, LabeledTraces, build_labeled_trace, load_labeled_traces
 from ragfault.labels.settings import LabelSettings
 from ragfault.model.errors import BadTraces, InputError
+from remembered import LEXICAL
 
 FACTS = [f"Ferry {number} leaves the harbour at {number + 1} o'clock." for number in range(6)]
 BAD = [number % 3 == 0 for number in range(6)]
@@ -174,9 +175,9 @@ def test_labels_the_wrong_way_round_are_noted(tmp_path: Path):
     path = tmp_path / "t.jsonl"
     rows = add_labels([{"label": int(not bad)} for bad in BAD])
     load(path, [row | {"id": f"{copy}{row['id']}"} for copy in "abc" for row in rows])
-    inverted = measure_judge(path, judge="lexical", resamples=200)
+    inverted = measure_judge(path, judge=LEXICAL, resamples=200)
     assert any("the other way round" in note and "label = 1" in note for note in inverted.notes)
-    right = measure_judge(path, judge="lexical", resamples=200, positive=("0",))
+    right = measure_judge(path, judge=LEXICAL, resamples=200, positive=("0",))
     assert not any("the other way round" in note for note in right.notes)
 
 

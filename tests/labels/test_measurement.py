@@ -29,6 +29,7 @@ from ragfault.model.records import AnswerVerdict, Chunk, ChunkVerdict, ClaimVerd
 from ragfault.report.builders.agreement import build_measurement
 from ragfault.report.json_documents import encode_document
 from ragfault.report.renderers.terminal import render_terminal
+from remembered import LEXICAL
 from sample_runs import FixedJudge, evaluate_pairs, pair
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -691,7 +692,7 @@ def test_bad_lines_are_left_out_on_request(tmp_path: Path, capsys: Any):
 )
 def test_the_labelled_sets_give_the_figures_of_the_docs(name: str, options: dict[str, Any], area: float):
     """Without any map the sets are read, and the lexical judge has the AUROC that its page states."""
-    result = measure_judge(DATA / f"{name}.jsonl.gz", judge="lexical", resamples=20, **options)
+    result = measure_judge(DATA / f"{name}.jsonl.gz", judge=LEXICAL, resamples=20, **options)
     assert result.unlabelled == result.failed == result.unjudged == 0
     assert values(result)["auroc"] == pytest.approx(area, abs=0.02)
 
@@ -761,7 +762,7 @@ def test_a_judge_that_minds_the_order_of_chunks_is_reported():
     flips = result.overall.figure("order_flips")
     assert (result.permutations, flips.n, flips.value) == (10, 10, 1.0)
     assert result.overall.figure("order_shift").value == pytest.approx(0.7)
-    assert measure_judge(traces, judge="lexical", resamples=20).overall.figure("order_flips").value == 0.0
+    assert measure_judge(traces, judge=LEXICAL, resamples=20).overall.figure("order_flips").value == 0.0
     assert measure_judge(traces, judge=FirstChunkJudge(), resamples=20, permutations=3).permutations == 3
     unasked = measure_judge(traces, judge=FirstChunkJudge(), resamples=20, permutations=0)
     assert (unasked.permutations, unasked.overall.figure("order_flips")) == (0, None)
@@ -779,7 +780,7 @@ def test_relevance_is_measured_with_its_chunks_in_another_order():
         )
         for at in range(4)
     ]
-    result = measure_judge(traces, judge="lexical", resamples=20)
+    result = measure_judge(traces, judge=LEXICAL, resamples=20)
     assert result.overall.figure("order_flips").n == 12
     assert result.overall.figure("order_flips").value == 0.0
 

@@ -24,6 +24,7 @@ from ragfault.report.builders.comparison import build_comparison
 from ragfault.report.json_documents import encode_document
 from ragfault.report.renderers.markdown import render_markdown
 from ragfault.report.renderers.terminal import render_terminal
+from remembered import LEXICAL
 from sample_reports import HOSTILE
 from sample_runs import evaluate_pairs, pair
 
@@ -209,7 +210,7 @@ def test_the_same_run_twice_is_never_a_fault(runs: tuple[Run, Run]):
 def test_runs_that_failed_throughout_have_no_equal_chunks_and_answers(tmp_path):
     """Neither was recorded: that the errors are equal is all that is known of them."""
     traces = [Trace(id=str(at), query=f"When does ferry {at} leave?", error="timeout") for at in range(20)]
-    failed = evaluate(traces, tmp_path / "failed", judge="lexical")
+    failed = evaluate(traces, tmp_path / "failed", judge=LEXICAL)
     text = render_terminal(build_comparison(compare(failed, failed)), width=140)
     assert "chunks on every pair" not in text
     assert "answers on every pair" not in text
@@ -231,7 +232,7 @@ def test_answers_that_lost_their_citations_alone_are_not_called_other_answers(tm
         for at in range(12)
     ]
     sides = [cited, [replace(trace, citations=None) for trace in cited]]
-    runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
+    runs = [evaluate(side, tmp_path / str(at), judge=LEXICAL) for at, side in enumerate(sides)]
     text = render_terminal(build_comparison(compare(*runs)), width=400)
     assert "identical answers and citations on 7 of them" in text
     assert "identical answers on" not in text

@@ -15,6 +15,7 @@ from ragfault.cli.commands import run_command as command
 from ragfault.diagnosis.run_analysis import analyze
 from ragfault.model.errors import OutputError, UsageError
 from ragfault.report.experiment_trackers import collect_metrics, list_trace_rows, to_mlflow, write_history
+from remembered import LEXICAL
 
 TEXT = "The harbour office opens at 7:30 on weekdays."
 METRICS = ["groundedness", "ndcg@10", "recall(relevant=2)@3", "context_recall"]
@@ -32,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         )
         for n in range(12)
     ]
-    return evaluate(traces, tmp_path_factory.mktemp("runs") / "v1", judge="lexical", metrics=METRICS)
+    return evaluate(traces, tmp_path_factory.mktemp("runs") / "v1", judge=LEXICAL, metrics=METRICS)
 
 
 @pytest.fixture

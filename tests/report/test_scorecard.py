@@ -31,6 +31,7 @@ from ragfault.report.renderers.markdown import render_markdown
 from ragfault.report.renderers.terminal import render_first_fitting, render_terminal
 from ragfault.report.wording import describe_judge_trust, list_run_warnings
 from ragfault.text.number_format import format_percent
+from remembered import LEXICAL
 from sample_runs import evaluate_pairs, pair
 
 NASTY = "\x1b[31m[red]evil[/red]\x1b]8;;http://x.example\x07 | <script>alert(1)</script>\n# *b* @you \u202e `c` &amp;"
@@ -165,7 +166,7 @@ def test_the_first_screen_counts_each_bad_answer_once(tmp_path):
         Trace(id=f"{n}", query=f"When does pier {n} open?", chunks=chunk, answer=answer, reference="At nine.")
         for n, answer in enumerate(answers)
     ]
-    findings = analyze(evaluate(traces, tmp_path / "run", judge="lexical"))
+    findings = analyze(evaluate(traces, tmp_path / "run", judge=LEXICAL))
     counts = findings.answers
     assert (counts.right, counts.bad, counts.total) == (9, 9, 18)
     assert sum(cause.answers for cause in counts.causes) == counts.bad
@@ -200,7 +201,7 @@ def test_retrieval_is_rated_by_gold_and_not_by_chunks_of_no_use(tmp_path):
         )
         for n in range(20)
     ]
-    findings = analyze(evaluate(traces, tmp_path / "run", judge="lexical"))
+    findings = analyze(evaluate(traces, tmp_path / "run", judge=LEXICAL))
     summary = findings.retrieval
     assert (summary.source, summary.recall.mean, summary.rank, summary.chunks) == ("gold", 1.0, 1.0, 5.0)
     assert summary.useful < 5
@@ -213,7 +214,7 @@ def test_a_run_without_rated_answers_says_what_was_measured(tmp_path):
         ("terse", Trace(id="1", query="Who built pier 1?", answer="Ada Byron")),
         ("none", Trace(id="1", query="When?", reference="At ten.")),
     ):
-        findings = analyze(evaluate(iter([trace]), tmp_path / name, judge="lexical"))
+        findings = analyze(evaluate(iter([trace]), tmp_path / name, judge=LEXICAL))
         assert (findings.answers.right, findings.answers.bad) == (0, 0)
         assert not any(isinstance(block, Table) for block in build_head(findings))
     run = evaluate_pairs(tmp_path / "some", [pair("a", "h", "s")], ["precision@5", "recall@5", "redundancy", "latency"])
@@ -273,7 +274,7 @@ def test_no_problem_is_called_absent_where_no_judge_looked(tmp_path):
 def test_no_problem_is_called_absent_where_nothing_was_measured(tmp_path):
     """Questions without contexts and answers have no problem, since none was looked for."""
     findings = analyze(
-        evaluate(iter([Trace(id="1", query="When?", reference="At ten.")]), tmp_path / "run", judge="lexical")
+        evaluate(iter([Trace(id="1", query="When?", reference="At ten.")]), tmp_path / "run", judge=LEXICAL)
     )
     assert run_verdict.describe_no_problem(findings).startswith("No problem was looked for: no metric of retrieval")
 
