@@ -264,6 +264,7 @@ def mark_literals(text: str) -> tuple[str, list[bool]]:
     return text, [left != right for left, right in zip(text, remaining, strict=True)]
 
 
+@_cache_short
 def _match_entities(text: str) -> tuple[list[EntityMatch], str]:
     """Return the matches of all patterns but names, and the text with them blanked out."""
     text = normalize_typography(text).translate(STRAIGHT_QUOTES)

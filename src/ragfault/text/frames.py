@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from difflib import SequenceMatcher
+from functools import lru_cache
 from typing import NamedTuple
 
 from ragfault.text.entities import EntityIndex, extract_literals, extract_names, mark_literals
@@ -98,25 +99,53 @@ def split_values(text: str, names: frozenset[str]) -> WordsAndValues:
     >>> split_values("On 3 March Ann Lee paid 5 kg.", frozenset({"ann", "lee"}))
     WordsAndValues(words=['on', 'valueslot', 'valueslot', 'paid', 'valueslot'], values=['3 March', 'Ann Lee', '5 kg'])
     """
-    text, is_literal = mark_literals(text)
     words: list[str] = []
     values: list[str] = []
-    end, was_literal = -1, False
-    for match in SPELLED_VALUE.finditer(text):
-        word, start = match.group(), match.start()
-        literal = any(is_literal[start : match.end()]) or word[0].isdigit()
-        name = word[0].isupper() and names.issuperset(NAME_WORD.findall(fold_case(word)))
-        if not literal and not name:
-            words += [part for part in split_words(word) if part not in ARTICLE_WORDS]
-        elif end >= 0 and words[-1:] == [SLOT] and literal == was_literal and VALUE_JOINT.fullmatch(text[end:start]):
+    was_literal = False
+    for word, parts, name_words, is_literal, is_joined in _list_spelled_words(text):
+        if not is_literal and (name_words is None or not names.issuperset(name_words)):
+            words += parts
+        elif is_joined and words[-1:] == [SLOT] and is_literal == was_literal:
             values[-1] = f"{values[-1]} {word}"
         else:
             words.append(SLOT)
             values.append(word)
-        end, was_literal = match.end(), literal
+        was_literal = is_literal
     return WordsAndValues(words, values)
 
 
+class SpelledWord(NamedTuple):
+    """A word or a figure as a text spells it."""
+
+    word: str
+    parts: tuple[str, ...]
+    """Its words as they are compared, articles left out."""
+    name_words: tuple[str, ...] | None
+    """Those that it has if it is a name; None if it begins with a small letter or a figure."""
+    is_literal: bool
+    """True for an amount, a date or another number, or a part of one."""
+    is_joined: bool
+    """True if nothing but marks that values have in them stand between the last word and this one."""
+
+
+# a claim is compared with the sentences of several chunks, and these with several claims
+@lru_cache(maxsize=1 << 12)
+def _list_spelled_words(text: str) -> tuple[SpelledWord, ...]:
+    text, is_literal = mark_literals(text)
+    words: list[SpelledWord] = []
+    end = -1
+    for match in SPELLED_VALUE.finditer(text):
+        word, start = match.group(), match.start()
+        literal = any(is_literal[start : match.end()]) or word[0].isdigit()
+        parts = () if literal else tuple([part for part in split_words(word) if part not in ARTICLE_WORDS])
+        name_words = tuple(NAME_WORD.findall(fold_case(word))) if word[0].isupper() else None
+        is_joined = end >= 0 and VALUE_JOINT.fullmatch(text[end:start]) is not None
+        words.append(SpelledWord(word, parts, name_words, literal, is_joined))
+        end = match.end()
+    return tuple(words)
+
+
+@lru_cache(maxsize=1 << 12)
 def _list_name_words(text: str) -> frozenset[str]:
     words = {word for name in extract_names(text) for word in NAME_WORD.findall(fold_case(name))}
     return frozenset(words) - STOP_WORDS

@@ -232,8 +232,11 @@ def _know_words(words: frozenset[str]) -> KnownWords:
 
 def _list_amount_words(source: str, target: str) -> frozenset[str]:
     """Return the words of the amounts, dates and times of one text that the other has too, in whatever spelling."""
+    literals = extract_literals(source)
+    if not literals:
+        return frozenset()
     index = EntityIndex(target)
-    texts = [" ".join(forms) for literal, forms in extract_literals(source).items() if literal in index]
+    texts = [" ".join(forms) for literal, forms in literals.items() if literal in index]
     return frozenset(word for text in texts for word in split_words(text))
 
 
