@@ -317,7 +317,7 @@ def _survey_input(
     on_bad: Callable[[BadLine], object],
 ) -> InputSummary:
     """Read the input before judging: count, fingerprint, bad lines; hand on each trace and each bad line."""
-    survey = summarize_input(trace_source, on_trace=on_trace, on_bad=on_bad, **settings.reading)
+    survey = summarize_input(trace_source, on_trace=on_trace, on_bad=on_bad, with_example=False, **settings.reading)
     if survey.bad_count and not (settings.skip_bad and survey.count):
         bad_lines = survey.bad_lines
         if source_names == ("-",):

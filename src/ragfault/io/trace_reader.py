@@ -441,12 +441,14 @@ def summarize_input(
     max_line: int = MAX_LINE,
     on_trace: Callable[[Trace], object] = count_nothing,
     on_bad: Callable[[BadLine], object] = count_nothing,
+    with_example: bool = True,
     **reading: Any,
 ) -> InputSummary:
     """Count, check and fingerprint the traces of an input in one pass.
 
     Takes and raises what `read_traces` does (its other options in `reading`), but returns the bad lines. `on_trace` and
-    `on_bad` are called with each trace and each bad line as it comes. Standard input is spent afterwards.
+    `on_bad` are called with each trace and each bad line as it comes. Standard input is spent afterwards. Without
+    `with_example` the summary has none: to make it takes longer than to read a small file.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.jsonl"
@@ -471,7 +473,7 @@ def summarize_input(
         notice=notices.append,
         max_line=max_line,
         unread=unread,
-        on_example=example.extend,
+        on_example=example.extend if with_example else None,
         **reading,
     ):
         digest.add(trace)

@@ -50,6 +50,8 @@ ROW_GROUP_SIZES = {"traces": 2048, "verdicts": 2048, "causes": 2048, "scores": 6
 """Least rows per row group; the files do not depend on the parts."""
 ROW_GROUP_BYTES = 2**24
 """Bytes in memory up to which a row group takes a multiple of these rows: few groups are read and described faster."""
+WRITE_BUFFER_BYTES = 2**18
+"""Bytes written at once: Parquet writes a small table in a hundred pieces of a few bytes."""
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
@@ -286,13 +288,13 @@ def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> 
     rows_written = 0
     group: list[pa.Table] = []
     writer: pq.ParquetWriter | None = None
-    with _open_sink(target) as sink:
+    with _open_sink(target) as sink, io.BufferedWriter(sink, WRITE_BUFFER_BYTES) as buffered:
         try:
             for table in _split_rows(tables, rows):
                 rows_written += table.num_rows
                 if "status" in table.column_names:
                     states.update({row["values"]: row["counts"] for row in table["status"].value_counts().to_pylist()})
-                writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
+                writer = writer or pq.ParquetWriter(buffered, table.schema, compression="zstd")
                 if group and sum(part.nbytes for part in group) + table.nbytes > ROW_GROUP_BYTES:
                     writer.write_table(pa.concat_tables(group))
                     group = []
