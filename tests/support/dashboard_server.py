@@ -23,6 +23,7 @@ from ragfault.evaluation.online.scorer import ScoredTrace, TraceScorer
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.metrics.catalog import compute_scores
 from ragfault.metrics.selection import select_metrics
+from remembered import LEXICAL
 from sample_reports import build_hostile_trace
 from waiting import wait_until
 
@@ -41,7 +42,7 @@ class DashboardServer:
 
     def fill(self) -> None:
         """Store an hour of healthy handbook traces, an hour of worse ones, a hostile trace and a mark."""
-        scoring = TraceScorer("lexical")
+        scoring = TraceScorer(LEXICAL)
         outcomes = [
             scoring(replace(trace, id=f"{version}/{trace.id}", route=ROUTES[at % 2], time=_time(hour, at)))
             for hour, version in enumerate(("v1", "v2"))

@@ -33,11 +33,12 @@ from ragfault.io.runs.run import Run
 from ragfault.labels.reading.lines import AnswerLabel, HumanVerdicts, LabelLine
 from ragfault.model.errors import OutputError, UsageError
 from ragfault.model.records import Chunk, Gold, Trace
+from remembered import LEXICAL
 
 duckdb = pytest.importorskip("duckdb", reason="the store needs the extra `server`")
 
 METRICS = ("context_relevance", "groundedness", "answer_relevance", "latency")
-SCORING = TraceScorer("lexical", metrics=METRICS)
+SCORING = TraceScorer(LEXICAL, metrics=METRICS)
 
 
 def judge_traces(count: int = 40) -> list:

@@ -29,6 +29,7 @@ from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.http.bodies import RequestLimits
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.metrics.selection import select_metrics
+from remembered import LEXICAL
 
 PAGES = (
     "/", "/overview.json", "/metrics", "/metrics/groundedness", "/metrics/groundedness.json", "/insights",
@@ -45,7 +46,7 @@ def test_no_page_grows_with_the_names_that_traffic_chooses(tmp_path: Path):
     begin = datetime(2031, 5, 4, 9, tzinfo=UTC).timestamp()
     app = create_app(ServerSettings(store=tmp_path / "s", workers=0, judge="lexical"), lambda: begin + 3600)
     server = app.state.server
-    scorer, fields = TraceScorer("lexical"), server.settings.cohort_fields
+    scorer, fields = TraceScorer(LEXICAL), server.settings.cohort_fields
     outcomes = [scorer(trace) for trace in load_handbook().traces["v1"][:10]]
     measures = tuple(map(describe_metric, select_metrics("default")))
     for first in range(0, TRACES, 1000):
@@ -128,7 +129,7 @@ def read_part(client: Client, trace: str, part: str) -> Any:
 def test_the_page_of_a_huge_trace_is_bounded_and_leads_to_the_rest(tmp_path: Path):
     """Page and JSON of any trace are below 1 MB; what they leave out is named, and is all there page by page."""
     app, measures = DashboardServer(tmp_path / "s"), tuple(map(describe_metric, select_metrics("default")))
-    scorer, left = TraceScorer("lexical"), set()
+    scorer, left = TraceScorer(LEXICAL), set()
     with app.serving() as url:
         client = Client(url)
         for id, fields in build_huge_traces().items():

@@ -19,10 +19,11 @@ from ragfault.apps.watch.server.storage.store import TraceStore
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.io.datasets.demo_handbook import load_handbook
+from remembered import LEXICAL
 
 skip_without("duckdb", reason="the store needs the extra `server`")
 
-SCORING = TraceScorer("lexical", metrics=("context_relevance", "groundedness", "answer_relevance"))
+SCORING = TraceScorer(LEXICAL, metrics=("context_relevance", "groundedness", "answer_relevance"))
 MEASURES = tuple(map(describe_metric, SCORING.metrics))
 END = 2**31 - 1
 

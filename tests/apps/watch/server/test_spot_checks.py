@@ -32,6 +32,7 @@ from ragfault.io.runs.run import MetricInfo
 from ragfault.metrics.selection import select_metrics
 from ragfault.model.errors import UsageError
 from ragfault.model.records import ClaimVerdict, Score, Trace, Verdicts
+from remembered import LEXICAL
 from server_process import Server
 from waiting import wait_until
 
@@ -165,7 +166,7 @@ def measures(names: str = METRICS) -> tuple[MetricInfo, ...]:
 
 def store_sample(store: TraceStore, traces: list[Trace], sampler: TraceSampler) -> SpotCheckStore:
     """Store traces, score them and draw a sample."""
-    scoring = TraceScorer("lexical", metrics=METRICS.split(","))
+    scoring = TraceScorer(LEXICAL, metrics=METRICS.split(","))
     outcomes = [scoring(outcome_) for outcome_ in traces]
     store.append_traces(traces).result()
     store.add_outcomes(outcomes, measures()).result()
@@ -180,7 +181,7 @@ def test_what_is_behind_an_unsettled_draw_is_not_covered(tmp_path: Path):
     traces = [replace(draw, time=None) for draw in endpoint.make_traces(60)]
     port = store_sample(store, traces[:50], TraceSampler(SamplingPolicy(share=0.25, first=0), "07", "j"))
     store.append_traces(traces[50:]).result()
-    store.add_outcomes([TraceScorer("lexical", metrics=["groundedness"])(draw) for draw in traces[50:]], ()).result()
+    store.add_outcomes([TraceScorer(LEXICAL, metrics=["groundedness"])(draw) for draw in traces[50:]], ()).result()
     waiting = port.list_waiting("j")
     assert 5 < len(waiting) < 30
 
@@ -344,7 +345,7 @@ def make_state(tmp_path: Path, url: str, **asking) -> ServerState:
 
 def add_traces(at: ServerState, count: int, evil: int = 0) -> None:
     """Store traces, score them and draw a sample; the first `evil` of them are refused by some judges."""
-    scoring = TraceScorer("lexical", metrics=METRICS.split(","))
+    scoring = TraceScorer(LEXICAL, metrics=METRICS.split(","))
     traces = endpoint.make_traces(count)
     traces[:evil] = [replace(trace, query=f"An evil {trace.query}") for trace in traces[:evil]]
     outcomes = [scoring(trace) for trace in traces]
