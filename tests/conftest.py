@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -37,6 +38,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "long" or not collection_path.name.startswith("test_"):
         return None
     return None if "mark.long" in collection_path.read_text(encoding="utf-8") else True
+
+
+def pytest_collection_finish() -> None:
+    """Take what was collected out of the walks of the garbage collector: it lives to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

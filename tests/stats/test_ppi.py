@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats as scipy
+import scipy
 
 from ragfault.stats.bootstrap import cluster_error, tabulate_clusters
 from ragfault.stats.intervals import mean_interval
@@ -29,7 +29,7 @@ def ends(estimate):
 def test_without_the_judge_it_is_the_interval_of_the_labels():
     """With λ = 0 nothing of the judge is left: Student's interval of the labels, as scipy has it."""
     estimate = ppi_mean(JUDGED, HUMAN, judge_weight=0.0)
-    want = scipy.t.interval(0.95, 59, PEOPLE[:60].mean(), scipy.sem(PEOPLE[:60]))
+    want = scipy.stats.t.interval(0.95, 59, PEOPLE[:60].mean(), scipy.stats.sem(PEOPLE[:60]))
     assert estimate.interval.mean == pytest.approx(PEOPLE[:60].mean())
     assert ends(estimate) == pytest.approx(want)
     assert (estimate.judge_weight, estimate.width_ratio) == (0.0, pytest.approx(1.0))
@@ -40,7 +40,7 @@ def test_with_the_judge_in_full_it_is_classical_inference():
     estimate = ppi_mean(JUDGED, HUMAN, judge_weight=1.0)
     off, error = JUDGED[60:], PEOPLE[:60] - JUDGED[:60]
     assert estimate.interval.mean == pytest.approx(off.mean() + error.mean())
-    half = 1.96 * math.sqrt(scipy.sem(off) ** 2 + scipy.sem(error) ** 2)
+    half = 1.96 * math.sqrt(scipy.stats.sem(off) ** 2 + scipy.stats.sem(error) ** 2)
     assert ends(estimate)[1] - estimate.interval.mean == pytest.approx(half, rel=0.03)
 
 
@@ -48,7 +48,7 @@ def test_a_perfect_judge_gives_the_interval_of_all_traces():
     """Where the judge says what people say, it is as if they had labelled everything."""
     estimate = ppi_mean(PEOPLE, HUMAN)
     assert estimate.interval.mean == pytest.approx(PEOPLE.mean())
-    assert ends(estimate) == pytest.approx(scipy.t.interval(0.95, 399, PEOPLE.mean(), scipy.sem(PEOPLE)))
+    assert ends(estimate) == pytest.approx(scipy.stats.t.interval(0.95, 399, PEOPLE.mean(), scipy.stats.sem(PEOPLE)))
     assert estimate.judge_weight == pytest.approx(340 / 400)
 
 
@@ -66,7 +66,7 @@ def test_by_hand():
     estimate = ppi_mean(judged, people)
     assert estimate.interval.mean == pytest.approx(7 / 12 + 0.1)
     assert ends(estimate)[1] - estimate.interval.mean == pytest.approx(
-        scipy.t.ppf(0.975, 11) * judged.std(ddof=1) / math.sqrt(12)
+        scipy.stats.t.ppf(0.975, 11) * judged.std(ddof=1) / math.sqrt(12)
     )
 
 
@@ -75,7 +75,7 @@ def test_clusters_are_those_of_the_labels_alone_where_the_judge_says_nothing():
     groups = np.arange(400) // 4
     estimate = ppi_mean(np.full(400, 0.5), HUMAN, groups)
     error = cluster_error(tabulate_clusters(PEOPLE[:60, None], groups[:60], None), 0)[0]
-    assert ends(estimate) == pytest.approx(scipy.t.interval(0.95, 14, PEOPLE[:60].mean(), error))
+    assert ends(estimate) == pytest.approx(scipy.stats.t.interval(0.95, 14, PEOPLE[:60].mean(), error))
 
 
 def test_repeated_labels_of_a_cluster_count_once():

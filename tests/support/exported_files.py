@@ -8,8 +8,6 @@ import csv
 import io
 import json
 
-import polars
-
 QUESTIONS = (
     {
         "query": "Up to what time can I return a hired bicycle?",
@@ -455,6 +453,8 @@ def build_by_schema():
 @register_file("structures in Parquet", "t.parquet", ALL)
 def build_structures():
     """Return a columnar file whose columns are structures."""
+    import polars
+
     rows = [
         {
             "rid": n,

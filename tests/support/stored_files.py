@@ -5,7 +5,6 @@ import io
 import json
 
 import numpy
-import polars
 import pyarrow
 import pyarrow.feather
 import pyarrow.parquet
@@ -272,6 +271,8 @@ def build_opensearch():
 @register_file("a frame of polars as JSON", "t.json")
 def build_polars_json():
     """Return a list of rows with Turkish names."""
+    import polars
+
     rows = [
         {"soru": q["query"], "bulunan_metinler": q["chunks"], "cevap": q["answer"], "beklenen_cevap": q["reference"]}
         for q in QUESTIONS
