@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 # of the pairs; answers of a model that is asked twice seldom differ in markup alone
 MARKUP_SHARE = 0.1
@@ -32,6 +33,8 @@ WORD_CHARACTER = re.compile(r"\w")
 LINE_MARK_PATTERN = re.compile(r"(?m)^[^\S\n]*(?:(?:[-*+•]|#{1,6}|>)[^\S\n]+|(\d{1,2})[.)][^\S\n]+)")
 
 
+# judge, metrics and causes ask for what one answer states, eight times a trace
+@lru_cache(maxsize=1 << 10)
 def strip_emphasis(text: str) -> str:
     """Return a text without the marks of Markdown within its lines: bold, italics, code.
 

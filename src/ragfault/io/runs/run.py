@@ -378,20 +378,24 @@ class Run:
     ) -> Iterator[RecordType]:
         """Yield the records of a table of a small run, decoded once; with `ids`, only those of these traces."""
         with self.convert_read_errors(name):
-            records = self._cache(name, record, lambda: list(decode(self._load_table(name))))
+            records = self._cache(
+                name, record, lambda: [item for table in self._read_batches(name, None, ()) for item in decode(table)]
+            )
         if ids is None:
             return iter(records)
         chosen, key = set(ids), "id" if name == "traces" else "trace"
         return (item for item in records if getattr(item, key) in chosen)
 
-    def _load_table(self, name: TableName) -> pa.Table:
-        """Load a whole table of a small run, which is read once."""
+    def _load_columns(self, name: TableName, columns: Sequence[str] | None) -> pa.Table:
+        """Load a table of a small run, which is read once, or some of its columns."""
         import pyarrow.parquet as pq
 
         path = self.get_table_path(name)
-        return self._cache(
-            name, None, lambda: pq.read_table(open_for_arrow(path), partitioning=None, use_threads=False)
-        )
+        with self.convert_read_errors(name):
+            table = self._cache(
+                name, None, lambda: pq.read_table(open_for_arrow(path), partitioning=None, use_threads=False)
+            )
+            return table.select(list(dict.fromkeys(columns))) if columns else table
 
     def _cache(self, name: TableName, record: type | None, read: Callable[[], Any]) -> Any:
         """Return what a table was read as, by an earlier reading if its file is still the same."""
@@ -420,10 +424,9 @@ class Run:
         """Load a whole table as Arrow, `dictionary_columns` dictionary-encoded."""
         import pyarrow.parquet as pq
 
+        if self._is_cached() and not dictionary_columns:
+            return self._load_columns(table, columns)
         with self.convert_read_errors(table):
-            if self._is_cached() and not dictionary_columns:
-                loaded = self._load_table(table)
-                return loaded.select(list(dict.fromkeys(columns))) if columns else loaded
             return pq.read_table(
                 open_for_arrow(self.get_table_path(table)),
                 columns=list(columns) if columns else None,
@@ -438,7 +441,7 @@ class Run:
         import pyarrow.parquet as pq
 
         if self._is_cached() and not dictionary_columns:
-            yield from self.to_arrow(table, columns).to_batches()
+            yield from self._load_columns(table, columns).to_batches()
             return
         place = open_for_arrow(self.get_table_path(table))
         rows = 2**16 if table == "scores" or (columns and "chunks" not in columns) else BATCH_TRACES
