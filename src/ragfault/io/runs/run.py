@@ -281,7 +281,7 @@ class Run:
         self.path = cast(Path, parse_path(path))
         self.manifest = _load_manifest(self.path) if manifest is None else manifest
         self._evidence: list[tuple[Trace, Verdicts]] | None = None
-        self._cached: dict[tuple[TableName, type | None], tuple[str, Any]] = {}
+        self._cached: dict[tuple[TableName, type[Struct] | None], tuple[str, Any]] = {}
 
     def __repr__(self) -> str:
         manifest = self.manifest
@@ -397,7 +397,7 @@ class Run:
             )
             return table.select(list(dict.fromkeys(columns))) if columns else table
 
-    def _cache(self, name: TableName, record: type | None, read: Callable[[], Any]) -> Any:
+    def _cache(self, name: TableName, record: type[Struct] | None, read: Callable[[], Any]) -> Any:
         """Return what a table was read as, by an earlier reading if its file is still the same."""
         stamp = get_file_stamp(str(self.get_table_path(name)))
         if self._cached.get((name, record), ("", None))[0] != stamp:
