@@ -75,3 +75,9 @@ def test_other_words_in_place_of_the_key_are_left_to_a_judge_that_reads_both() -
     assert measure_key_agreement(trace, Verdicts(trace="1")) is None
     judged = Verdicts(trace="1", answer=AnswerVerdict(relevance=0.9, agreement=0.9))
     assert measure_key_agreement(trace, judged) == 1.0
+
+
+@pytest.mark.parametrize("opening", ["Yes", "No", "Nothing", "None", "Never"])
+def test_an_answer_of_one_word_before_its_reason_denies_no_sentence(opening: str) -> None:
+    """ "Nothing, dogs are free." says of dogs what its source says."""
+    assert find_substitution("What does a dog cost?", "Dogs are free.", f"{opening}, dogs are free.") is None

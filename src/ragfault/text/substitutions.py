@@ -41,7 +41,8 @@ SAME_PREFIX = 4
 SPELLED_WORD = re.compile(r"[\w.,'’]*\w")
 
 
-OPENING = re.compile(r"\W*(?:yes|no)\W*[,.;:!]", re.IGNORECASE)
+OPENING = re.compile(rf"\W*(?:yes|{'|'.join(sorted(NEGATIONS))})\W*[,.;:!]", re.IGNORECASE)
+"""A whole answer of one word, before its reason."""
 
 
 class Compared(NamedTuple):
@@ -241,6 +242,6 @@ def _list_amount_words(source: str, target: str) -> frozenset[str]:
 
 
 def _list_words(text: str) -> list[str]:
-    """List the words of a text; an opening yes or no is compared by itself (`model.gold_evidence`)."""
+    """List the words of a text; an opening answer ("No,", "Nothing:") is compared by itself (`model.gold_evidence`)."""
     words = list(split_words(convert_number_words(text)))
-    return words[1:] if words[:1] in (["yes"], ["no"]) and len(words) > 1 and OPENING.match(text) else words
+    return words[1:] if len(words) > 1 and OPENING.match(text) else words
