@@ -55,6 +55,7 @@ from ragfault.comparison.controls import (
     find_unchanged,
     suffers,
     walk_controlled,
+    weigh_drops,
 )
 from ragfault.comparison.decision_tree import (
     BRANCHES,
@@ -81,7 +82,16 @@ from ragfault.comparison.pipeline_checks import (
     find_pipeline_faults,
     find_silent_pairs,
 )
-from ragfault.comparison.records import Bisection, BranchDecision, Comparison, LayerFault, MetricChange, RunDifference
+from ragfault.comparison.records import (
+    Bisection,
+    BranchDecision,
+    BrokenSegment,
+    ChangeState,
+    Comparison,
+    LayerFault,
+    MetricChange,
+    RunDifference,
+)
 from ragfault.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
 from ragfault.comparison.settings import DEFAULT_BISECTION, BisectionSettings
 from ragfault.comparison.stages.evidence import collect_evidence
@@ -167,7 +177,7 @@ def bisect_pairs(
     differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
     warnings = (*full.warnings, *describe_sampled_rises(full), *_describe_lost_gold(gone))
     rated = compare_right_answers(side, settings, pair_mask)
-    walk, doubts, harmless = walk_controlled(
+    walk, weighed = walk_controlled(
         side, replace(comparison, changes=(*comparison.changes, *checks, *rated)), differences, pair_mask
     )
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
@@ -192,9 +202,11 @@ def bisect_pairs(
     decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
     verdict, sentence = _add_steps(_doubt_edits(decided, edits, shown), shown, full)
     sentence = _add_causes(side, sentence, shown, after_turns) + _doubt_models(side, shown, differences)
-    if verdict != "fault" and doubts:
-        verdict, sentence = "cannot tell", f"No layer is shown to have broken. {'. '.join(doubts)}. {sentence}"
-    sentence += "".join(f" {text[0].upper()}{text[1:]}." for text in harmless if verdict != "fault")
+    if verdict != "fault" and weighed.doubts:
+        doubts = ". ".join(weighed.doubts.values())
+        verdict, sentence = "cannot tell", f"No layer is shown to have broken. {doubts}. {sentence}"
+    if verdict != "fault":
+        sentence += "".join(f" {text[0].upper()}{text[1:]}." for text in weighed.harmless.values())
     result = Bisection(
         verdict=verdict,
         sentence=sentence,
@@ -340,20 +352,43 @@ def _add_segments(paired: PairedRuns, result: Bisection, settings: BisectionSett
     if any(mismatch.blocks for mismatch in result.comparison.mismatches):
         return result
     share = 1.0 if result.verdict == "fault" else SEARCH_SHARE
-    alpha = share * settings.alpha
-    searched = [change for change in result.comparison.changes if change.metric not in RATED_METRICS]
-    results = search_segments(paired, searched, alpha=alpha, seed=settings.seed)
-    if not results:
+    located = _locate_harm(paired, result, replace(settings, alpha=share * settings.alpha))
+    if not located:
         return result
-    segments = tuple(replace(segment, adjusted=min(1.0, segment.adjusted / share)) for segment, _ in results)
-    text = f"{result.sentence} {segments[0].text}."
+    segments = tuple(replace(item.segment, adjusted=min(1.0, item.segment.adjusted / share)) for item in located)
+    text = ". ".join([segments[0].text, *located[0].doubts])
     if result.verdict == "fault":
-        return replace(result, sentence=text, segments=segments)
-    part = bisect_pairs(paired, settings, pair_mask=results[0][1])
+        return replace(result, sentence=f"{result.sentence} {segments[0].text}.", segments=segments)
+    part = bisect_pairs(paired, settings, pair_mask=located[0].pairs)
     if part.verdict != "fault":
-        return replace(result, verdict="cannot tell", sentence=text, segments=segments)
+        return replace(result, verdict="cannot tell", sentence=f"{result.sentence} {text}.", segments=segments)
     text = f"{part.sentence} {segments[0].text}."
     return replace(result, verdict="fault", sentence=text, faults=part.faults, segments=segments, needed=None)
+
+
+class LocatedHarm(NamedTuple):
+    """A segment in which a metric got worse, and not only as a change without harm."""
+
+    segment: BrokenSegment
+    pairs: NDArray[np.bool_]
+    doubts: tuple[str, ...]
+    """Why no layer is blamed for it."""
+
+
+def _locate_harm(paired: PairedRuns, result: Bisection, settings: BisectionSettings) -> list[LocatedHarm]:
+    """Return the segments that a drop is confined to, but for those whose answers are not shown to suffer."""
+    searched = {c.metric: c for c in result.comparison.changes if c.metric not in RATED_METRICS}
+    located = []
+    for segment, pairs in search_segments(paired, [*searched.values()], alpha=settings.alpha, seed=settings.seed):
+        change = searched[segment.metric]
+        state: ChangeState = "dropped" if change.better == "higher" else "rose"
+        there = replace(
+            change, state=state, difference=segment.difference, n=segment.difference.n, adjusted=segment.adjusted
+        )
+        weighed = weigh_drops(paired, [there], pairs)
+        if not weighed.harmless:
+            located.append(LocatedHarm(segment, pairs, tuple(weighed.doubts.values())))
+    return located
 
 
 class ComparisonGaps(NamedTuple):

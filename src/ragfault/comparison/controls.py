@@ -366,14 +366,25 @@ def find_harmless_fall(paired: PairedRuns, change: MetricChange, pairs: Mask) ->
     return HarmlessFall(text, decided=False)
 
 
-class ControlledWalk(NamedTuple):
-    """A walk through the decision tree over the drops that the controls leave, and why others are left out."""
+class WeighedDrops(NamedTuple):
+    """The drops that no layer is blamed for, and why: metric → what to say of it."""
 
-    walk: TreeWalk
-    doubts: tuple[str, ...]
-    """What keeps harm from being ruled out."""
-    harmless: tuple[str, ...]
+    doubts: dict[str, str]
+    """Drops that the controls leave to no layer, and falls of which nobody knows whether they did harm."""
+    harmless: dict[str, str]
     """Falls of graded metrics under answers that are not shown to suffer."""
+
+
+def weigh_drops(paired: PairedRuns, drops: Sequence[MetricChange], pairs: Mask) -> WeighedDrops:
+    """Return which drops on some pairs are no fault, of the pairs as a whole or of a segment of them."""
+    doubts = {c.metric: doubt for c in drops if (doubt := control_drop(paired, c, pairs)) is not None}
+    grades = [c for c in drops if metric_name(c.metric) in GRADES and c.metric not in doubts]
+    falls = {c.metric: fall for c in grades if (fall := find_harmless_fall(paired, c, pairs)) is not None}
+    if len(falls) < len(grades):
+        # What made answers bad by one grade may well be what lowered the other.
+        falls = {}
+    unknown = {metric: fall.text for metric, fall in falls.items() if not fall.decided}
+    return WeighedDrops(doubts | unknown, {metric: fall.text for metric, fall in falls.items() if fall.decided})
 
 
 def walk_controlled(
@@ -383,19 +394,11 @@ def walk_controlled(
     pair_mask: Mask | None,
     *,
     retrieval_unaffected: bool = False,
-) -> ControlledWalk:
-    """Walk the tree over the changes of a comparison; a drop that the controls do not leave to its layer is no drop."""
+) -> tuple[TreeWalk, WeighedDrops]:
+    """Walk the tree over the changes of a comparison, in which a drop that no layer is blamed for is no drop."""
     mask = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
-    drops = [change for change in comparison.changes if change.state == "dropped"]
-    doubts = {c.metric: doubt for c in drops if (doubt := control_drop(paired, c, mask)) is not None}
-    grades = [c for c in drops if metric_name(c.metric) in GRADES and c.metric not in doubts]
-    falls = {c.metric: fall for c in grades if (fall := find_harmless_fall(paired, c, mask)) is not None}
-    if len(falls) < len(grades):
-        # What made answers bad by one grade may well be what lowered the other.
-        falls = {}
-    moved = {*doubts, *falls}
+    weighed = weigh_drops(paired, [change for change in comparison.changes if change.state == "dropped"], mask)
+    moved = weighed.doubts | weighed.harmless
     changes = tuple(replace(c, state="cannot tell") if c.metric in moved else c for c in comparison.changes)
     walk = TreeWalk(replace(comparison, changes=changes), differences, retrieval_unaffected=retrieval_unaffected)
-    unknown = (fall.text for fall in falls.values() if not fall.decided)
-    harmless = (fall.text for fall in falls.values() if fall.decided)
-    return ControlledWalk(walk, (*doubts.values(), *unknown), tuple(harmless))
+    return walk, weighed

@@ -70,7 +70,7 @@ def _recheck_generation(calm: PairScope, comparison: Comparison, why: str) -> tu
     if not bool(calm.pairs.any()) or not chosen:
         return [], _decide("generation", "not measured", where)
     part = compare_pairs(calm.paired, calm.settings, metrics=chosen, pair_mask=calm.pairs)
-    walk, *_ = walk_controlled(calm.paired, part, calm.differences, calm.pairs, retrieval_unaffected=True)
+    walk, _ = walk_controlled(calm.paired, part, calm.differences, calm.pairs, retrieval_unaffected=True)
     placed = [place_by_texts(calm, fault) for fault in walk.faults]
     faults = [
         fault
