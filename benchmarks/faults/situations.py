@@ -262,10 +262,9 @@ SITUATIONS = {
     "answers of twelve words": Situation(
         change=apply_to_share(0.5, cut_short), exit_codes=(1,), phrase="look at max tokens"
     ),
-    # The search for a segment still takes a fall of completeness on one route for a doubt.
     "short right answers": Situation(
         change=answer_with_reference,
-        exit_codes=(0, 3),
+        exit_codes=(0,),
         phrase="answers are not shown to suffer",
         phrase_without_key="whether they are right, which is too few",
     ),

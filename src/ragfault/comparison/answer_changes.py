@@ -76,6 +76,12 @@ def mark_bad_answers(paired: PairedRuns) -> NDArray[np.float64]:
     return bad
 
 
+def mark_unharmed(paired: PairedRuns) -> Mask:
+    """Return the pairs whose answer did not become bad: it was bad before, or is right now."""
+    unharmed = [old.rating.outcome == "bad" or new.rating.outcome == "right" for old, new in paired.causes]
+    return np.array(unharmed, dtype=bool)
+
+
 def add_bad_answers(paired: PairedRuns) -> None:
     """Add whether each answer is bad as a metric of the pairs on which both runs retrieved the same chunks.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
-from ragfault.comparison.answer_changes import order_by_harm
+from ragfault.comparison.answer_changes import mark_unharmed, order_by_harm
 from ragfault.comparison.attribution.answer_defects import (
     add_answer_defects,
     find_defect_faults,
@@ -24,7 +23,7 @@ from ragfault.comparison.attribution.edited_sources import (
     place_by_texts,
 )
 from ragfault.comparison.attribution.example_traces import pick_examples
-from ragfault.comparison.attribution.pair_scope import PairedDrop, PairScope
+from ragfault.comparison.attribution.pair_scope import PairScope
 from ragfault.comparison.attribution.second_faults import find_second_faults
 from ragfault.comparison.attribution.segment_search import search_segments
 from ragfault.comparison.attribution.step_faults import (
@@ -50,6 +49,7 @@ from ragfault.comparison.compare import add_answers, compare_pairs, split_change
 from ragfault.comparison.controls import (
     FINDS_LESS,
     RANKS_LOWER,
+    WeighedDrops,
     compare_right_answers,
     find_harm,
     find_unchanged,
@@ -72,6 +72,7 @@ from ragfault.comparison.decision_tree import (
 )
 from ragfault.comparison.equal_depth import add_equal_depth
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.comparison.pairing import Mask
 from ragfault.comparison.pipeline_checks import (
     CHECK_METRICS,
     add_pipeline_checks,
@@ -89,7 +90,6 @@ from ragfault.comparison.records import (
     ChangeState,
     Comparison,
     LayerFault,
-    MetricChange,
     RunDifference,
 )
 from ragfault.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
@@ -97,7 +97,6 @@ from ragfault.comparison.settings import DEFAULT_BISECTION, BisectionSettings
 from ragfault.comparison.stages.evidence import collect_evidence
 from ragfault.comparison.stages.paired_traces import read_pairs
 from ragfault.comparison.stages.ranking import ORDER_ALONE, rank_suspects
-from ragfault.comparison.trade_offs import find_gain, find_new_refusals
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.io.runs.run import AnyRun
 from ragfault.model.settings import accept_fields
@@ -151,72 +150,73 @@ def bisect(
 
 
 def bisect_pairs(
-    side: PairedRuns, settings: BisectionSettings = DEFAULT_BISECTION, *, pair_mask: NDArray[np.bool_] | None = None
+    side: PairedRuns, settings: BisectionSettings = DEFAULT_BISECTION, *, pair_mask: Mask | None = None
 ) -> Bisection:
     """Name the layer that broke on paired runs, as `bisect` does; with a `pair_mask` on these pairs, unsearched."""
-    settings = replace(settings, share=TREE_SHARE)
-    has_all_pairs = pair_mask is None
-    old, new = side.profiles if pair_mask is None else side.profiles_of(pair_mask)
-    gone = stale_gold_share(old, new)
-    add_equal_depth(side)
-    scoring = side.find_scoring_mismatch()
-    names = _list_tree_metrics(side, () if scoring is None else scoring.left_out, has_lost_gold=gone is not None)
-    added = [*add_pipeline_checks(side), *add_answer_defects(side), *add_step_checks(side)]
-    defects, full = split_changes(
-        compare_pairs(side, settings, metrics=[*added, *names], pair_mask=pair_mask), is_defect
-    )
-    if scoring is not None:
-        full = replace(full, mismatches=(*full.mismatches, scoring))
-    broken = find_pipeline_faults(side, full)
-    checks, comparison = split_changes(full, CHECK_METRICS.__contains__)
-    on_steps, comparison = split_changes(comparison, is_step_metric)
-    silent, every = find_silent_pairs(side, broken), pair_mask
-    if silent.any():
-        pair_mask = ~silent if pair_mask is None else pair_mask & ~silent
-        comparison = compare_pairs(side, settings, metrics=names if pair_mask.any() else [], pair_mask=pair_mask)
-    differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
-    warnings = (*full.warnings, *describe_sampled_rises(full), *_describe_lost_gold(gone))
-    rated = compare_right_answers(side, settings, pair_mask)
-    walk, weighed = walk_controlled(
-        side, replace(comparison, changes=(*comparison.changes, *checks, *rated)), differences, pair_mask
-    )
-    blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
-    edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
-    pairs = np.ones(len(side.pairing), dtype=bool) if pair_mask is None else pair_mask
-    drop = PairedDrop(PairScope(side, pairs, settings, differences), walk)
-    explained = None
-    tree = [*decide_checks(full), *decide_step_checks(full), *walk.decisions]
-    faults: Sequence[LayerFault] = walk.faults
-    after_turns = None
-    if faults:
-        faults, tree, after_turns = _attribute_drop(drop, comparison, tree)
-    if not blocked:
-        explained = _explain_by_turns(after_turns, faults)
-        faults, tree = _look_past_tree(drop, faults, tree, defects, is_explained=explained is not None)
-    faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
-    described = _describe_faults(side, tuple(trace_to_steps(side, broken, every)), every)
-    shown = order_by_harm(side, (*described, *_describe_faults(side, faults, pair_mask)), every)
-    shared = replace(full, changes=(*comparison.changes, *rated, *checks, *on_steps, *defects), warnings=warnings)
-    shared = add_answers(side, shared, every, settings.seed)
-    gaps = _describe_gaps(side, comparison, full, pair_mask)
-    decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
-    verdict, sentence = _add_steps(_doubt_edits(decided, edits, shown), shown, full)
-    sentence = _add_causes(side, sentence, shown, after_turns) + _doubt_models(side, shown, differences)
-    if verdict != "fault" and weighed.doubts:
-        doubts = ". ".join(weighed.doubts.values())
-        verdict, sentence = "cannot tell", f"No layer is shown to have broken. {doubts}. {sentence}"
-    if verdict != "fault":
-        sentence += "".join(f" {text[0].upper()}{text[1:]}." for text in weighed.harmless.values())
+    compared = _compare_metrics(side, replace(settings, share=TREE_SHARE), pair_mask)
+    walk, weighed = walk_controlled(side, compared.with_checks, compared.scope.differences, compared.scope.pairs)
+    blame = _blame_layers(compared, walk)
+    verdict, sentence = _word_verdict(compared, walk, weighed, blame)
     result = Bisection(
         verdict=verdict,
         sentence=sentence,
-        faults=tuple(shown),
-        tree=tuple(tree),
-        comparison=shared,
-        differences=differences,
+        faults=tuple(blame.faults),
+        tree=tuple(blame.tree),
+        comparison=add_answers(side, compared.full, compared.asked, settings.seed),
+        differences=compared.scope.differences,
         needed=walk.needed if verdict == "cannot tell" else None,
     )
-    return _add_segments(side, result, settings) if has_all_pairs and explained is None else result
+    return result if pair_mask is not None or blame.is_explained else _add_segments(side, result, settings)
+
+
+class ComparedMetrics(NamedTuple):
+    """The changes between two runs on the pairs that are asked about."""
+
+    asked: Mask
+    full: Comparison
+    """All metrics and checks; those of the tree on the pairs of `scope`."""
+    tree: Comparison
+    """The metrics of the tree."""
+    broken: tuple[LayerFault, ...]
+    """Faults of the pipeline."""
+    scope: PairScope
+    """The pairs on which the pipeline answered in both runs."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """Return whether a mismatch of the pairs, or a fault of the pipeline, may be what moved the metrics."""
+        return bool(self.broken) or any(mismatch.blocks for mismatch in self.full.mismatches)
+
+    @property
+    def with_checks(self) -> Comparison:
+        """Return the metrics of the tree with the checks of the pipeline and right answers, which bound a fault."""
+        others = (c for c in self.full.changes if c.metric in CHECK_METRICS or c.metric in RATED_METRICS)
+        return replace(self.tree, changes=(*self.tree.changes, *others))
+
+
+def _compare_metrics(side: PairedRuns, settings: BisectionSettings, pair_mask: Mask | None) -> ComparedMetrics:
+    """Compare the metrics of the tree, the checks of the pipeline and of steps, and the defects of answers."""
+    old, new = side.profiles if pair_mask is None else side.profiles_of(pair_mask)
+    asked = np.ones(len(side.pairing), dtype=bool) if pair_mask is None else pair_mask
+    gone, scoring = stale_gold_share(old, new), side.find_scoring_mismatch()
+    add_equal_depth(side)
+    names = _list_tree_metrics(side, () if scoring is None else scoring.left_out, has_lost_gold=gone is not None)
+    added = [*add_pipeline_checks(side), *add_answer_defects(side), *add_step_checks(side)]
+    full = compare_pairs(side, settings, metrics=[*added, *names], pair_mask=asked)
+    broken = find_pipeline_faults(side, full)
+    answered = asked & ~find_silent_pairs(side, broken)
+    others, tree = split_changes(full, added.__contains__)
+    if answered.sum() < asked.sum():
+        tree = compare_pairs(side, settings, metrics=names if answered.any() else [], pair_mask=answered)
+    rated = compare_right_answers(side, settings, answered)
+    differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
+    full = replace(
+        full,
+        changes=(*tree.changes, *rated, *others),
+        mismatches=full.mismatches if scoring is None else (*full.mismatches, scoring),
+        warnings=(*full.warnings, *describe_sampled_rises(full), *_describe_lost_gold(gone)),
+    )
+    return ComparedMetrics(asked, full, tree, broken, PairScope(side, answered, settings, differences))
 
 
 def _describe_lost_gold(share: float | None) -> list[str]:
@@ -232,53 +232,80 @@ def _list_tree_metrics(paired: PairedRuns, left_out: Sequence[str], has_lost_gol
     return select_tree_metrics(name for name in names if not (has_lost_gold and metric_name(name) in GOLD_ID_METRICS))
 
 
+class Blame(NamedTuple):
+    """Faults of layers, and how the branches were decided."""
+
+    faults: Sequence[LayerFault]
+    """Those of most answers that became bad first."""
+    tree: list[BranchDecision]
+    after_turns: str | None
+    """Why a drop of retrieval may follow from earlier turns, in words."""
+    is_explained: bool
+    """Whether that explains all that dropped."""
+
+
+def _blame_layers(compared: ComparedMetrics, walk: TreeWalk) -> Blame:
+    """Name the layers behind what dropped: those of the pipeline and of steps, then those that the tree names."""
+    side, scope = compared.scope.paired, compared.scope
+    tree = [*decide_checks(compared.full), *decide_step_checks(compared.full), *walk.decisions]
+    faults, after_turns = walk.faults, None
+    if faults:
+        faults, tree, after_turns = _attribute_drop(compared, walk, tree)
+    is_explained = after_turns is not None and not faults and not compared.is_blocked
+    if not compared.is_blocked:
+        harm = find_harm(side, faults, scope.settings, scope.pairs)
+        faults = [*faults, *harm]
+        if not faults and not is_explained:
+            faults = _look_past_tree(compared, walk)
+            tree = mark_defects(tree, faults)
+    faults = _order_by_cause(find_step_faults(compared.full), trace_to_steps(side, faults, scope.pairs))
+    broken = _describe_faults(side, trace_to_steps(side, compared.broken, compared.asked), compared.asked)
+    shown = order_by_harm(side, (*broken, *_describe_faults(side, faults, scope.pairs)), compared.asked)
+    return Blame(shown, tree, after_turns, is_explained)
+
+
 def _attribute_drop(
-    drop: PairedDrop, comparison: Comparison, tree: Sequence[BranchDecision]
+    compared: ComparedMetrics, walk: TreeWalk, tree: Sequence[BranchDecision]
 ) -> tuple[list[LayerFault], list[BranchDecision], str | None]:
     """Return the faults behind a drop, what was decided of them, and what earlier turns may explain of retrieval."""
-    first = drop.walk.faults[0]
-    placed = place_by_texts(drop.scope, first)
-    faults, rulings = find_second_faults(drop.scope, comparison, placed)
-    shown, after_turns = withdraw_by_turns(drop.scope, faults)
-    decided = [*move_decision(tree, first, placed), *rulings]
+    placed = place_by_texts(compared.scope, walk.faults[0])
+    faults, rulings = find_second_faults(compared.scope, compared.tree, placed)
+    shown, after_turns = withdraw_by_turns(compared.scope, faults)
+    decided = [*move_decision(tree, walk.faults[0], placed), *rulings]
     return shown, _withdraw_retrieval(decided) if after_turns else decided, after_turns
 
 
-def _look_past_tree(
-    drop: PairedDrop,
-    faults: Sequence[LayerFault],
-    tree: list[BranchDecision],
-    defects: Sequence[MetricChange],
-    *,
-    is_explained: bool,
-) -> tuple[Sequence[LayerFault], list[BranchDecision]]:
-    """Add the harm on the same chunks; if there is no fault and no explanation, defects of answers or lost facts."""
-    harm = find_harm(drop.scope.paired, faults, drop.scope.settings, drop.scope.pairs)
-    if faults or harm or is_explained:
-        return [*faults, *harm], tree
-    others = find_defect_faults(defects, drop.scope.settings.alpha) or _find_lost_inputs(drop)
-    return others, mark_defects(tree, others)
-
-
-def _explain_by_turns(after_turns: str | None, faults: Sequence[LayerFault]) -> VerdictSentence | None:
-    """Return verdict and sentence where earlier turns may explain all that dropped; None elsewhere."""
-    if not after_turns or faults:
-        return None
-    return "cannot tell", f"No layer is shown to have broken: {after_turns}."
-
-
-def _find_lost_inputs(drop: PairedDrop) -> list[LayerFault]:
-    """Return the fault of sources that lost facts, where the tree alone names no layer and recall of facts dropped."""
-    if not drop.walk.dropped("context_recall"):
-        return []
-    fault = find_lost_facts(drop.scope)
-    return [] if fault is None else [fault]
+def _look_past_tree(compared: ComparedMetrics, walk: TreeWalk) -> list[LayerFault]:
+    """Return the defects of answers, else the sources that lost facts, where the tree names no layer."""
+    defects = [change for change in compared.full.changes if is_defect(change.metric)]
+    faults = find_defect_faults(defects, compared.scope.settings.alpha)
+    if faults or not walk.dropped("context_recall"):
+        return faults
+    lost = find_lost_facts(compared.scope)
+    return [] if lost is None else [lost]
 
 
 def _order_by_cause(on_steps: Sequence[LayerFault], faults: Sequence[LayerFault]) -> list[LayerFault]:
     """Order the faults of steps and layers: failures of steps first, what may follow from a layer's fault last."""
     causes = [fault for fault in on_steps if is_cause(fault)]
     return [*causes, *faults, *(fault for fault in on_steps if fault not in causes)]
+
+
+def _word_verdict(compared: ComparedMetrics, walk: TreeWalk, weighed: WeighedDrops, blame: Blame) -> VerdictSentence:
+    """Return verdict and sentence: what is shown, then all that may explain it or keeps harm from being ruled out."""
+    side, faults = compared.scope.paired, blame.faults
+    if blame.is_explained and not faults:
+        decided: VerdictSentence = "cannot tell", f"No layer is shown to have broken: {blame.after_turns}."
+    else:
+        decided = _decide_verdict(compared, walk, faults)
+    verdict, sentence = _add_steps(_doubt_edits(compared, decided, faults), faults, compared.full)
+    sentence = _add_causes(side, sentence, faults, blame.after_turns)
+    sentence += _doubt_models(side, faults, compared.scope.differences)
+    if verdict == "fault":
+        return verdict, sentence
+    if weighed.open:
+        verdict, sentence = "cannot tell", f"No layer is shown to have broken. {'. '.join(weighed.open)}. {sentence}"
+    return verdict, sentence + "".join(f" {text[0].upper()}{text[1:]}." for text in weighed.harmless.values())
 
 
 def _add_steps(decided: VerdictSentence, faults: Sequence[LayerFault], full: Comparison) -> VerdictSentence:
@@ -317,12 +344,10 @@ def _doubt_models(paired: PairedRuns, faults: Sequence[LayerFault], differences:
     )
 
 
-def _describe_faults(
-    paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: NDArray[np.bool_] | None
-) -> Iterator[LayerFault]:
+def _describe_faults(paired: PairedRuns, faults: Sequence[LayerFault], pairs: Mask) -> Iterator[LayerFault]:
     """Yield the faults with the stages that the pairs speak for, and with examples."""
-    evidence = collect_evidence(read_pairs(paired, pair_mask)) if faults else ()
-    other_chunks = ~find_unchanged(paired)["retrieval"] & (True if pair_mask is None else pair_mask)
+    evidence = collect_evidence(read_pairs(paired, pairs)) if faults else ()
+    other_chunks = ~find_unchanged(paired)["retrieval"] & pairs
     for fault in faults:
         usual, others = STAGES_BY_BRANCH.get(fault.branch, ()), STAGES_BY_LAYER.get(fault.layer, ())
         reordered = fault.branch == BRANCHES[0].name and any(item.name == ORDER_ALONE for item in evidence)
@@ -370,7 +395,7 @@ class LocatedHarm(NamedTuple):
     """A segment in which a metric got worse, and not only as a change without harm."""
 
     segment: BrokenSegment
-    pairs: NDArray[np.bool_]
+    pairs: Mask
     doubts: tuple[str, ...]
     """Why no layer is blamed for it."""
 
@@ -387,47 +412,31 @@ def _locate_harm(paired: PairedRuns, result: Bisection, settings: BisectionSetti
         )
         weighed = weigh_drops(paired, [there], pairs)
         if not weighed.harmless:
-            located.append(LocatedHarm(segment, pairs, tuple(weighed.doubts.values())))
+            located.append(LocatedHarm(segment, pairs, weighed.open))
     return located
 
 
-class ComparisonGaps(NamedTuple):
-    """Scores and traces that a comparison lacks."""
-
-    lost: str
-    """Scores that one side lost, in words; empty where there are none that matter."""
-    excuse: str
-    """Right refusals that excuse their loss."""
-    alone: str | None
-    """Traces without a partner."""
-    hides_fault: bool
-    """Whether these may hold a fault."""
-
-
-def _decide_verdict(
-    faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison, full: Comparison, gaps: ComparisonGaps
-) -> VerdictSentence:
+def _decide_verdict(compared: ComparedMetrics, walk: TreeWalk, faults: Sequence[LayerFault]) -> VerdictSentence:
     """Return verdict and sentence: what stopped the pipeline first, then mismatches of the pair, then the tree."""
+    full, failed = compared.full, compared.scope.paired.failed_alone
     blocked = any(mismatch.blocks for mismatch in full.mismatches)
     asides = [mismatch.sentence for mismatch in full.mismatches if not mismatch.blocks or faults]
-    asides += [] if gaps.alone is None else [gaps.alone]
-    same = None if blocked else describe_same_answers(full)
-    asides += [] if same is None else [same]
+    asides += [text for text in (describe_unpaired_traces(full, failed),) if text]
+    asides += [text for text in (describe_same_answers(full),) if text and not blocked]
     asides += [] if faults else [*describe_unshown_rises(full, ["error"]), *describe_sampled_rises(full)]
     counts = "".join(f" {text[0].upper()}{text[1:]}." for text in asides)
     if faults and _is_fact(faults[0]):
         also = "; ".join(describe_fault_fact(fault) if _is_fact(fault) else fault.title for fault in faults[1:])
         return "fault", f"{describe_fault_fact(faults[0])}.{f' Also: {also}.' if also else ''}{counts}"
     if faults:
-        return "fault", f"{_verdict_text(faults, walk, comparison)}{counts}"
+        return "fault", f"{_verdict_text(faults, walk, compared.tree)}{counts}"
     if blocked:
-        return "cannot tell", f"{describe_blocked(comparison, full.mismatches)}{counts}"
-    if walk.verdict == "no fault" and gaps.lost:
-        return "cannot tell", f"The data cannot tell: {gaps.lost}.{counts}"
-    if walk.verdict == "no fault" and gaps.hides_fault:
+        return "cannot tell", f"{describe_blocked(compared.tree, full.mismatches)}{counts}"
+    if walk.verdict == "no fault" and (lost := _describe_lost_scores(compared)):
+        return "cannot tell", f"The data cannot tell: {lost}.{counts}"
+    if walk.verdict == "no fault" and hides_a_fault(full, failed):
         return "cannot tell", f"The data cannot tell: nothing is shown on {full.pairs:,} paired traces.{counts}"
-    excuse = f" {gaps.excuse}." if walk.verdict == "no fault" and gaps.excuse else ""
-    return walk.verdict, f"{_verdict_text(faults, walk, comparison)}{excuse}{counts}"
+    return walk.verdict, f"{_verdict_text(faults, walk, compared.tree)}{counts}"
 
 
 def _is_fact(fault: LayerFault) -> bool:
@@ -435,25 +444,23 @@ def _is_fact(fault: LayerFault) -> bool:
     return fault.evidence[0].metric in CHECK_METRICS or is_step_metric(fault.evidence[0].metric)
 
 
-def _describe_gaps(
-    paired: PairedRuns, comparison: Comparison, full: Comparison, pair_mask: NDArray[np.bool_] | None
-) -> ComparisonGaps:
-    """Describe scores that one side lost, the right refusals that excuse their loss, and traces without a partner."""
-    alone = describe_unpaired_traces(full, paired.failed_alone), hides_a_fault(full, paired.failed_alone)
-    loss = describe_uneven_loss(comparison.changes, comparison.pairs)
-    if loss is None:
-        return ComparisonGaps("", "", *alone)
-    shift = find_new_refusals(paired, pair_mask)
-    left = describe_uneven_loss(comparison.changes, comparison.pairs, int(shift.accepted.sum()))
-    text = shift.describe()
-    return ComparisonGaps(*(("", f"{text[0].upper()}{text[1:]}") if left is None else (left, "")), *alone)
+def _describe_lost_scores(compared: ComparedMetrics) -> str | None:
+    """Describe the scores that one side lost under answers that may have become bad; None if there are few."""
+    paired, pairs = compared.scope.paired, compared.scope.pairs
+    safe, excused = mark_unharmed(paired) & pairs, {}
+    for change in compared.tree.changes:
+        old, new = (np.isfinite(paired.values(change.metric, side)) for side in (0, 1))
+        excused[change.metric] = int((safe & old & ~new).sum())
+    return describe_uneven_loss(compared.tree.changes, compared.tree.pairs, excused)
 
 
-def _doubt_edits(decided: VerdictSentence, edits: str | None, faults: Sequence[LayerFault]) -> VerdictSentence:
+def _doubt_edits(compared: ComparedMetrics, decided: VerdictSentence, faults: Sequence[LayerFault]) -> VerdictSentence:
     """Return verdict and sentence; without a fault the data cannot tell where nothing confirms edited figures.
 
     A fault is no fault of the sources for them; that they are edited is said.
     """
+    scope = compared.scope
+    edits = describe_unverified_edits(scope.paired, scope.pairs, compared.tree.changes, scope.differences)
     if edits is None or edits in decided[1] or any(fault.layer == "source data" for fault in faults):
         return decided
     if faults:
@@ -488,7 +495,7 @@ def bisect_segments(
 def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison) -> str:
     if faults:
         also = [fault.title for fault in faults[1:]]
-        return f"{describe_fault(faults[0], walk.changes)}{f' Also: {chr(59).join(also)}.' if also else ''}"
+        return f"{describe_fault(faults[0])}{f' Also: {chr(59).join(also)}.' if also else ''}"
     if walk.verdict == "no fault":
         return f"{_describe_bound(walk, comparison)}{_describe_gains(comparison)}."
     if walk.undecided is not None:
@@ -545,21 +552,19 @@ def _describe_fewer_chunks(walk: TreeWalk) -> str:
     return f" {texts[0][0].upper()}{texts[0][1:]}; nothing shows that no relevant chunk was lost by it."
 
 
-def describe_fault(fault: LayerFault, changes: Mapping[str, MetricChange], unit: str = "paired traces") -> str:
-    """Return the sentence of a fault: its layer, its strongest evidence, what rose instead, and where to look.
+def describe_fault(fault: LayerFault, unit: str = "paired traces") -> str:
+    """Return the sentence of a fault: its layer, its strongest evidence, and where to look.
 
     A suspect that is improbable beside the others is listed below the sentence, and not in it.
     `unit` names what the changes count: paired traces, or the traces of each of two windows.
     """
-    gain = find_gain(fault.evidence[0], changes)
-    more = f", while {describe_change(gain, unit)}" if gain is not None else ""
     likely = [suspect.stage for suspect in fault.suspects if suspect.probability >= LEAST_PROBABILITY]
     stages = ", ".join(likely or [suspect.stage for suspect in fault.suspects[:1]])
     lead = f"{fault.layer.capitalize()} broke ({fault.title})"
     if fault.title in (FINDS_LESS, RANKS_LOWER):
         lead = f"Retrieval {fault.title}"
     lead = f"{lead}: {describe_change(fault.evidence[0], unit)}"
-    return f"{lead}{more}; look at {stages}."
+    return f"{lead}; look at {stages}."
 
 
 def _describe_gains(comparison: Comparison) -> str:

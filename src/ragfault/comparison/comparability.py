@@ -336,14 +336,15 @@ def drop_spoiled_differences(
     return tuple(difference for difference in differences if difference.name not in spoiled)
 
 
-def describe_uneven_loss(changes: Sequence[MetricChange], pairs: int, excused: int = 0) -> str | None:
+def describe_uneven_loss(changes: Sequence[MetricChange], pairs: int, excused: Mapping[str, int]) -> str | None:
     """Describe the metric whose scores one side lost most; None where no net loss exceeds the share of its margin.
 
-    Lost scores may be the bad ones, so that what is left cannot show that nothing broke. Those of as many pairs as are
-    `excused`, on which it is right that nothing is scored, do not count.
+    Lost scores may be the bad ones, so that what is left cannot show that nothing broke. `excused` counts those of each
+    metric under answers that did not become bad.
     """
-    worst = max(changes, key=lambda change: change.lost[0] - change.lost[1], default=None)
-    if worst is None or worst.lost[0] - worst.lost[1] - excused <= MAX_NET_LOSS * pairs:
+    losses = {change.metric: change.lost[0] - change.lost[1] - excused[change.metric] for change in changes}
+    worst = max(changes, key=lambda change: losses[change.metric], default=None)
+    if worst is None or losses[worst.metric] <= MAX_NET_LOSS * pairs:
         return None
     return (
         f"{worst.metric} is scored on {worst.lost[0]:,} of {pairs:,} pairs in the baseline only, on {worst.lost[1]:,} "

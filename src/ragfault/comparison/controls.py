@@ -370,9 +370,16 @@ class WeighedDrops(NamedTuple):
     """The drops that no layer is blamed for, and why: metric → what to say of it."""
 
     doubts: dict[str, str]
-    """Drops that the controls leave to no layer, and falls of which nobody knows whether they did harm."""
+    """Drops that the controls leave to no layer."""
+    unknown: dict[str, str]
+    """Falls of graded metrics of which nobody knows whether they did harm."""
     harmless: dict[str, str]
     """Falls of graded metrics under answers that are not shown to suffer."""
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """Return what keeps a fault from being ruled out."""
+        return (*self.doubts.values(), *self.unknown.values())
 
 
 def weigh_drops(paired: PairedRuns, drops: Sequence[MetricChange], pairs: Mask) -> WeighedDrops:
@@ -383,8 +390,10 @@ def weigh_drops(paired: PairedRuns, drops: Sequence[MetricChange], pairs: Mask) 
     if len(falls) < len(grades):
         # What made answers bad by one grade may well be what lowered the other.
         falls = {}
-    unknown = {metric: fall.text for metric, fall in falls.items() if not fall.decided}
-    return WeighedDrops(doubts | unknown, {metric: fall.text for metric, fall in falls.items() if fall.decided})
+    unknown, harmless = (
+        {metric: fall.text for metric, fall in falls.items() if fall.decided == decided} for decided in (False, True)
+    )
+    return WeighedDrops(doubts, unknown, harmless)
 
 
 def walk_controlled(
@@ -398,7 +407,7 @@ def walk_controlled(
     """Walk the tree over the changes of a comparison, in which a drop that no layer is blamed for is no drop."""
     mask = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     weighed = weigh_drops(paired, [change for change in comparison.changes if change.state == "dropped"], mask)
-    moved = weighed.doubts | weighed.harmless
+    moved = weighed.doubts | weighed.unknown | weighed.harmless
     changes = tuple(replace(c, state="cannot tell") if c.metric in moved else c for c in comparison.changes)
     walk = TreeWalk(replace(comparison, changes=changes), differences, retrieval_unaffected=retrieval_unaffected)
     return walk, weighed

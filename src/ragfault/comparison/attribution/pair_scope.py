@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ragfault.comparison.compare import compare_pairs
-from ragfault.comparison.decision_tree import TreeWalk
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import Mask
 from ragfault.comparison.records import MetricChange, RunDifference
@@ -19,7 +18,7 @@ class PairScope(NamedTuple):
     paired: PairedRuns
     pairs: Mask
     settings: BisectionSettings
-    differences: Sequence[RunDifference]
+    differences: tuple[RunDifference, ...]
     """Between the runs."""
 
     @property
@@ -40,10 +39,3 @@ class PairScope(NamedTuple):
         """Return the drop of a metric on some of the pairs if the others show none; None otherwise."""
         there, elsewhere = (self.find_drops([metric], side)[0] for side in (part, ~part))
         return there if elsewhere is None else None
-
-
-class PairedDrop(NamedTuple):
-    """A drop between two runs: the walk over some of their pairs that found it."""
-
-    scope: PairScope
-    walk: TreeWalk

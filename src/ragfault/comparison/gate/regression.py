@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -13,8 +13,8 @@ from ragfault.comparison.attribution.answer_defects import add_answer_defects, f
 from ragfault.comparison.attribution.edited_sources import describe_unverified_edits
 from ragfault.comparison.comparability import describe_unpaired_traces, drop_spoiled_differences, hides_a_fault
 from ragfault.comparison.compare import compare_pairs, least_clusters, split_changes
-from ragfault.comparison.controls import compare_right_answers, control_drop, find_harmless_fall
-from ragfault.comparison.decision_tree import GRADES, TREE_METRICS, describe_change, excludes_harm
+from ragfault.comparison.controls import WeighedDrops, compare_right_answers, weigh_drops
+from ragfault.comparison.decision_tree import TREE_METRICS, describe_change, excludes_harm
 from ragfault.comparison.gate.records import RegressionDecision, RegressionReport
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pipeline_checks import (
@@ -27,7 +27,6 @@ from ragfault.comparison.pipeline_checks import (
 from ragfault.comparison.records import MAX_NEEDED, Comparison, LayerFault, MetricChange
 from ragfault.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
 from ragfault.comparison.settings import DEFAULT_GATE, BisectionSettings, GateSettings
-from ragfault.comparison.trade_offs import COUNTERPARTS, RIGHT_SHARE, RefusalShift, find_gain, find_new_refusals
 from ragfault.diagnosis.records import GateOutcome
 from ragfault.diagnosis.score_matrix import match_metrics, metric_name
 from ragfault.model.errors import UsageError
@@ -57,10 +56,6 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
     pair, where over a tenth of the baseline's are missing (they may be those that failed), or where less than
     `coverage` of the pairs scored in either run are scored in both. The data cannot tell for a metric whose gold ids
     no longer describe the candidate's corpus.
-
-    Of a metric that fails it is said what got better at its expense. Completeness and answer relevance, which a refusal
-    lowers, are decided on the pairs without new refusals where at least half of these are right and groundedness rose,
-    else without those that are right, as `bisect` does; so they pass where a worsening is ruled out there.
 
     Without named metrics right answers are decided as well. Completeness, answer relevance and factual accuracy, which
     move with the wording of answers that are as good, pass if a loss of right answers is ruled out; completeness and
@@ -96,9 +91,12 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
     )
     options = _RegressionOptions(settings, shared, tests, _lost_gold_share(side, comparison), obstacle)
     rises = [_decide_metric(c, options) for c in full.changes if c.metric in checks and c.metric not in failed]
-    decided = _weigh_gains(side, [_control(side, _decide_metric(c, options)) for c in comparison.changes], options)
+    decided = [_decide_metric(change, options) for change in comparison.changes]
+    every = np.ones(len(side.pairing), dtype=bool)
+    weighed = weigh_drops(side, [row.change for row in decided if row.result == "fail"], every)
+    decided = [_leave_open(row, weighed.doubts) for row in decided]
     if settings.metrics is None:
-        decided = _bound_harm(side, decided, options)
+        decided = _bound_harm(side, decided, weighed, options)
     return RegressionReport(
         baseline=comparison.baseline,
         pairs=comparison.pairs,
@@ -116,30 +114,35 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
     )
 
 
+def _leave_open(decision: RegressionDecision, doubts: Mapping[str, str]) -> RegressionDecision:
+    """Return the decision on a metric; undecided if there is a doubt that its fall is a fault."""
+    doubt = doubts.get(decision.change.metric)
+    return decision if doubt is None else replace(decision, result="cannot tell", reason=doubt)
+
+
 def _bound_harm(
-    paired: PairedRuns, decisions: Sequence[RegressionDecision], options: _RegressionOptions
+    paired: PairedRuns, decisions: Sequence[RegressionDecision], weighed: WeighedDrops, options: _RegressionOptions
 ) -> list[RegressionDecision]:
     """Add the decision on right answers; worded metrics pass where it rules harm out."""
+    decisions = [_leave_open(decision, weighed.unknown | weighed.harmless) for decision in decisions]
     right = next((change for change in compare_right_answers(paired, options.terms) if change.n), None)
     if right is None:
-        return list(decisions)
+        return decisions
     harm = _decide_metric(right, options)
-    return [*(_weigh_harm(paired, decision, right, harm) for decision in decisions), harm]
+    return [*(_pass_harmless(decision, right, harm, weighed) for decision in decisions), harm]
 
 
-def _weigh_harm(
-    paired: PairedRuns, decision: RegressionDecision, right: MetricChange, harm: RegressionDecision
+def _pass_harmless(
+    decision: RegressionDecision, right: MetricChange, harm: RegressionDecision, weighed: WeighedDrops
 ) -> RegressionDecision:
-    every = np.ones(len(paired.pairing), dtype=bool)
-    fall = find_harmless_fall(paired, decision.change, every) if decision.result == "fail" else None
+    """Return the decision on a metric; an open one passes if right answers do, and they bound its harm."""
     # A metric that no pair has on both sides was not compared, and stays open.
     is_open = decision.result == "cannot tell" and decision.change.difference is not None
-    if not is_open and fall is None:
+    is_known = decision.change.metric not in weighed.unknown
+    if not is_open or not is_known or harm.result != "pass" or not excludes_harm(decision.change, right):
         return decision
-    if harm.result == "pass" and (fall is None or fall.decided) and excludes_harm(decision.change, right):
-        text = _change_text(decision.change) if fall is None else fall.text
-        return replace(decision, result="pass", reason=f"{text}; {harm.reason}", needed=None)
-    return decision if fall is None else replace(decision, result="cannot tell", reason=fall.text)
+    text = weighed.harmless.get(decision.change.metric, _change_text(decision.change))
+    return replace(decision, result="pass", reason=f"{text}; {harm.reason}", needed=None)
 
 
 class _RegressionOptions(Struct, frozen=True):
@@ -203,56 +206,6 @@ def _decide_failure(fault: LayerFault) -> RegressionDecision:
     is_check = change.metric in CHECK_METRICS
     reason = describe_fault_fact(fault) if is_check else f"{fault.title}: {describe_change(change)}"
     return RegressionDecision(change=change, result="fail", reason=reason, bound=None, coverage=1.0)
-
-
-def _weigh_gains(
-    paired: PairedRuns, decisions: Sequence[RegressionDecision], options: _RegressionOptions
-) -> list[RegressionDecision]:
-    """Weigh what got better, and refused rightly, against each metric that fails."""
-    failed = [decision for decision in decisions if decision.result == "fail"]
-    if not failed:
-        return list(decisions)
-    rivals = {name for decision in failed for name in COUNTERPARTS.get(metric_name(decision.change.metric), ())}
-    shared = [name for name in paired.shared_names() if name in rivals]
-    changes = (
-        {change.metric: change for change in compare_pairs(paired, options.terms, metrics=shared).changes}
-        if shared
-        else {}
-    )
-    shift = find_new_refusals(paired)
-    return [
-        _weigh_gain(paired, decision, find_gain(decision.change, changes), shift, options)
-        if decision.result == "fail"
-        else decision
-        for decision in decisions
-    ]
-
-
-def _weigh_gain(
-    paired: PairedRuns,
-    failed: RegressionDecision,
-    gain: MetricChange | None,
-    shift: RefusalShift,
-    options: _RegressionOptions,
-) -> RegressionDecision:
-    """Return the decision on one metric that fails, with what got better, and without right refusals."""
-    rise = "" if gain is None else f"; {gain.metric} got better: {_change_text(gain)}"
-    if metric_name(failed.change.metric) not in GRADES or not shift.accepted.any():
-        return replace(failed, reason=f"{failed.reason}{rise}")
-    without = shift.pairs if gain is not None and shift.right_share >= RIGHT_SHARE else shift.accepted
-    [rest] = compare_pairs(paired, options.terms, metrics=[failed.change.metric], pair_mask=~without).changes
-    again = _decide_metric(rest, options)
-    if again.result == "fail":
-        return replace(failed, reason=f"{failed.reason}{rise}; {shift.describe()}, which does not explain it")
-    reason = f"{_change_text(failed.change)}{rise}; {shift.describe()}; without these: {again.reason}"
-    return replace(failed, result=again.result, reason=reason, needed=again.needed)
-
-
-def _control(paired: PairedRuns, decision: RegressionDecision) -> RegressionDecision:
-    """Return the decision on a metric; undecided where the controls say that no layer's output moved it."""
-    every = np.ones(len(paired.pairing), dtype=bool)
-    doubt = control_drop(paired, decision.change, every) if decision.result == "fail" else None
-    return decision if doubt is None else replace(decision, result="cannot tell", reason=doubt)
 
 
 def _decide_metric(change: MetricChange, options: _RegressionOptions) -> RegressionDecision:

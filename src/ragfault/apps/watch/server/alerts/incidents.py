@@ -260,14 +260,13 @@ class IncidentBuilder:
         fault = replace(fault, evidence=tuple(changes.get(own.metric, own) for own in fault.evidence))
         change = next((c for c in _shown_changes(fault, location) if c.metric in self._measures), fault.evidence[0])
         unit, means = "traces since the onset", (change.baseline, change.candidate)
-        by_name = {name if name == EQUAL_DEPTH else metric_name(name): change for name, change in changes.items()}
         # Traces and cohorts have no figure at equal depth: they are found by what it was taken from.
         stored = (name for name in self._measures if metric_name(name) == "context_relevance")
         metric = next(stored, change.metric) if change.metric == EQUAL_DEPTH else change.metric
         return replace(
             incident,
             title=f"{fault.layer.capitalize()} broke ({fault.title})",
-            sentence=describe_fault(fault, by_name, unit),
+            sentence=describe_fault(fault, unit),
             layer=fault.layer,
             branch=fault.branch,
             size=_build_size(metric, route, means, change.difference),

@@ -1,11 +1,10 @@
-"""Laws of trade-offs: a right refusal is no loss, and a graded metric that falls alone does no harm."""
+"""Laws of harm: a right refusal is no loss, and a graded metric that falls while answers are as good is no fault."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -13,11 +12,10 @@ from ragfault.comparison.bisection import bisect
 from ragfault.comparison.gate.regression import check_regression
 from ragfault.comparison.paired_runs import pair_runs
 from ragfault.comparison.settings import GateSettings
-from ragfault.comparison.trade_offs import find_new_refusals
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
 from ragfault.labels.reading.reference_scores import load_paired_reference_scores
-from ragfault.model.records import AnswerVerdict, Chunk, Gold, Trace, Verdicts
+from ragfault.model.records import AnswerVerdict, Chunk, Trace, Verdicts
 from remembered import LEXICAL
 from sample_runs import Pair, evaluate_system, make_verdicts
 
@@ -53,26 +51,24 @@ def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, an
     result = bisect(old, new)
     assert result.verdict == ("fault" if answerable else "no fault")
     assert "ompleteness fell" in result.sentence
-    assert "groundedness rose" in result.sentence
     if not answerable:
+        assert "groundedness rose" in result.sentence
         assert not [decision for decision in result.tree if decision.outcome == "fault"]
     assert bisect(new, old).verdict == "fault"
 
 
 @pytest.mark.parametrize("answerable", [False, True])
-def test_a_gate_weighs_right_refusals_and_names_the_gain(tmp_path: Path, answerable: bool):
-    """Completeness does not fail for right refusals of a better grounded candidate; for wrong ones it does."""
+def test_a_gate_passes_no_refusal_that_did_harm(tmp_path: Path, answerable: bool):
+    """Completeness does not fail a gate for right refusals; for wrong ones it does, and so do right answers."""
     old = evaluate_system(
         tmp_path / "old", keyed(make_verdicts(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable)
     )
     new = evaluate_system(
         tmp_path / "new", refusing(make_verdicts(200, 2, retrieval=-1.0), range(40), answerable=answerable)
     )
-    report = check_regression(pair_runs(old, new), GateSettings(metrics=["completeness", "groundedness"], max_drop=0.1))
-    [decision] = [row for row in report.decisions if row.change.metric == "completeness"]
-    assert (decision.result == "fail") == answerable
-    assert "groundedness got better: mean" in decision.reason
-    assert f"{0 if answerable else 100} % of the new refusals are right" in decision.reason or answerable
+    report = check_regression(pair_runs(old, new), GateSettings(max_drop=0.1))
+    results = {row.change.metric: row.result for row in report.decisions}
+    assert (results["completeness"] == "fail") == answerable
 
 
 @pytest.mark.long
@@ -83,52 +79,6 @@ def test_right_refusals_do_no_harm(tmp_path: Path):
     result = bisect(old, new)
     assert (result.verdict, result.faults) == ("no fault", ())
     assert "Completeness fell" in result.sentence
-
-
-@pytest.mark.parametrize(
-    ("answerable", "gold", "supports", "right"),
-    [(False, True, "sss", True), (True, False, "uuu", False), (None, True, "uuu", False), (None, False, "sss", True)],
-)
-def test_a_refusal_is_right_by_the_key_before_the_judge(
-    tmp_path: Path, answerable: bool | None, gold: bool, supports: str, right: bool
-):
-    """What `answerable` says decides, else whether gold was retrieved, whatever the judge made of the answer."""
-    old = [
-        (replace(trace, gold=Gold(chunks={trace.chunks[0].id if gold else "missed": 1.0})), seen)
-        for trace, seen in make_verdicts(4, 1, grounding=1.0 if supports == "uuu" else -1.0)
-    ]
-    runs = [
-        evaluate_system(tmp_path / "old", keyed(old, range(2), answerable)),
-        evaluate_system(tmp_path / "new", refusing(old, range(2), answerable=answerable)),
-    ]
-    shift = find_new_refusals(pair_runs(*runs))
-    assert shift.pairs.tolist() == [True, True, False, False]
-    assert shift.accepted.tolist() == [right, right, False, False]
-    assert shift.shares == (0.0, 0.5)
-
-
-def test_fewer_refusals_are_not_called_more(tmp_path: Path):
-    """A candidate that refuses less often in all, and on one pair anew, is said to refuse on its share of the pairs."""
-    rows = (range(2), range(2, 3))
-    runs = [
-        evaluate_system(tmp_path / f"{at}", refusing(make_verdicts(4, 1), refused, answerable=False))
-        for at, refused in enumerate(rows)
-    ]
-    text = find_new_refusals(pair_runs(*runs)).describe()
-    assert text.startswith("the candidate refuses on 25 % of the pairs, the baseline on 50 %, and 100 %")
-
-
-@pytest.mark.parametrize(("grounding", "right"), [(1.0, True), (-1.0, False)])
-def test_without_a_key_the_support_of_the_baseline_decides(tmp_path: Path, grounding: float, right: bool):
-    """Without a key a refusal is right in place of an answer that the chunks do not support."""
-    old = [(replace(trace, gold=None), seen) for trace, seen in make_verdicts(4, 1, grounding=grounding)]
-    runs = [
-        evaluate_system(tmp_path / "old", old),
-        evaluate_system(tmp_path / "new", refusing(old, range(2), answerable=None)),
-    ]
-    shift = find_new_refusals(pair_runs(*runs), np.array([True, False, True, True]))
-    assert shift.pairs.tolist() == [True, False, False, False]
-    assert shift.accepted.tolist() == [right, False, False, False]
 
 
 def test_more_chunks_are_a_cost_and_never_a_fault(tmp_path: Path):
