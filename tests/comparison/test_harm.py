@@ -121,7 +121,7 @@ def test_a_consequence_is_no_second_fault(tmp_path: Path):
 FERRY = "Passengers pay {} pounds for a cabin on the ferry to pier {}."
 
 
-def answer_pairs(folder: Path, texts: tuple[str, str], *, key: str) -> list[Run]:
+def answer_pairs(folder: Path, texts: tuple[str, str], *, key: str, count: int = 60) -> list[Run]:
     """Answer questions of one form in two wordings."""
 
     def answered(number: int, text: str) -> Trace:
@@ -133,7 +133,7 @@ def answer_pairs(folder: Path, texts: tuple[str, str], *, key: str) -> list[Run]
         return Trace(id=str(number), query=query, chunks=(chunk,), answer=answer, reference=reference, facts=facts)
 
     metrics = ["completeness", "answer_relevance"]
-    sides = [[answered(n, text) for n in range(60)] for text in texts]
+    sides = [[answered(n, text) for n in range(count)] for text in texts]
     return [evaluate(side, folder / str(at), metrics=metrics, judge=LEXICAL) for at, side in enumerate(sides)]
 
 
@@ -152,6 +152,22 @@ def test_answers_that_only_a_grade_finds_worse_break_nothing(tmp_path: Path, key
     result = bisect(*answer_pairs(tmp_path, (FERRY, short), key=key))
     assert (result.verdict, result.faults) == (verdict, ())
     assert "nswer_relevance fell" in result.sentence
+
+
+@pytest.mark.parametrize(
+    ("key", "short", "verdict"),
+    [("facts", "{} pounds", "no fault"), ("", "{} pounds", "cannot tell"), ("facts", "Somebody else knows.", "fault")],
+)
+def test_a_segment_is_a_fault_only_where_answers_became_bad(tmp_path: Path, key: str, short: str, verdict: str):
+    """Shorter answers on one route of eight break nothing if the key calls them right, as for the pairs as a whole."""
+    sides = [list(run.traces()) for run in answer_pairs(tmp_path / "plain", (FERRY, short), key=key, count=200)]
+    routed = [[replace(trace, route=f"route-{int(trace.id) % 8}") for trace in side] for side in sides]
+    routed[1] = [new if new.route == "route-3" else old for old, new in zip(*routed, strict=True)]
+    metrics = ["completeness", "answer_relevance"]
+    runs = [evaluate(side, tmp_path / f"{at}", metrics=metrics, judge="lexical") for at, side in enumerate(routed)]
+    result = bisect(*runs)
+    assert result.verdict == verdict
+    assert {segment.segment for segment in result.segments} == (set() if verdict == "no fault" else {"route-3"})
 
 
 @pytest.mark.parametrize(("key", "short"), [("", "Somebody else knows."), ("reference", "Passengers pay for a cabin.")])

@@ -299,7 +299,10 @@ def _word_verdict(compared: ComparedMetrics, walk: TreeWalk, weighed: WeighedDro
     else:
         decided = _decide_verdict(compared, walk, faults)
     verdict, sentence = _add_steps(_doubt_edits(compared, decided, faults), faults, compared.full)
-    sentence = _add_causes(side, sentence, faults, blame.after_turns)
+    if blame.after_turns and not blame.is_explained:
+        sentence = f"{sentence} Beside that, {blame.after_turns}."
+    cached = describe_other_responses(side.contents, side.pairing) if faults else None
+    sentence = f"{sentence} {cached}." if cached else sentence
     sentence += _doubt_models(side, faults, compared.scope.differences)
     if verdict == "fault":
         return verdict, sentence
@@ -319,14 +322,6 @@ def _add_steps(decided: VerdictSentence, faults: Sequence[LayerFault], full: Com
     if verdict == "no fault" and has_unexplained_rise(full):
         return "cannot tell", f"No layer is shown to have broken, but the data cannot tell.{added}"
     return verdict, f"{sentence}{added}"
-
-
-def _add_causes(paired: PairedRuns, sentence: str, faults: Sequence[LayerFault], after_turns: str | None) -> str:
-    """Add what looks like a fault of retrieval: earlier turns that differ, and responses to other queries."""
-    if after_turns and after_turns not in sentence:
-        sentence = f"{sentence} Beside that, {after_turns}."
-    cached = describe_other_responses(paired.contents, paired.pairing) if faults else None
-    return f"{sentence} {cached}." if cached else sentence
 
 
 def _doubt_models(paired: PairedRuns, faults: Sequence[LayerFault], differences: Sequence[RunDifference]) -> str:
@@ -500,7 +495,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         return f"{_describe_bound(walk, comparison)}{_describe_gains(comparison)}."
     if walk.undecided is not None:
         begin = f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it"
-        return f"{begin}{_describe_other_chunks(walk)}.{_describe_fewer_chunks(walk)}"
+        return f"{begin}{_describe_other_chunks(walk)}."
     if walk.denied_by_gold is not None:
         begin = describe_change(walk.denied_by_gold)
         return f"{begin}, but the gold metrics exclude a loss: the judge and what people marked disagree."
@@ -521,7 +516,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
             f"would miss a change of {worst.metric} below {worst.detectable:.2g}"
         )
     need = f"; about {walk.needed:,} would show one of {margin:g}" if walk.needed else ""
-    return f"{bound}{need}.{_describe_fewer_chunks(walk)}"
+    return f"{bound}{need}."
 
 
 def _describe_bound(walk: TreeWalk, comparison: Comparison) -> str:
@@ -542,14 +537,6 @@ def _describe_other_chunks(walk: TreeWalk) -> str:
     if "ids" not in others or "length" not in others:
         return ""
     return f" ({others['ids']}; {others['length']}). Look at the chunker first"
-
-
-def _describe_fewer_chunks(walk: TreeWalk) -> str:
-    """Describe by how much lists of chunks became shorter where no gold shows that nothing was lost; else nothing."""
-    texts = [difference.text for difference in walk.differences if difference.name == "depth"]
-    if not texts or not walk.fewer_chunks:
-        return ""
-    return f" {texts[0][0].upper()}{texts[0][1:]}; nothing shows that no relevant chunk was lost by it."
 
 
 def describe_fault(fault: LayerFault, unit: str = "paired traces") -> str:

@@ -16,16 +16,13 @@ from ragfault.comparison.controls import walk_controlled
 from ragfault.comparison.decision_tree import EQUAL_DEPTH, GOLD_METRICS, describe_change
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import Mask
-from ragfault.comparison.records import BranchDecision, Comparison, LayerFault, MetricChange
+from ragfault.comparison.records import BranchDecision, Comparison, LayerFault
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.model.rules import RELEVANT_LEVELS
 from ragfault.text.number_format import format_count
 
 # branch name of the check of a layer behind another fault
 SECOND_LOOK = "{layer}, rechecked"
-LEAST_UNMOVED, UNMOVED_SHARE = 30, 0.2
-"""Pairs with the same chunks, and their share, from which a second fault must show there as well."""
-
 Outcome = Literal["fault", "ruled out", "cannot tell", "not measured"]
 
 
@@ -75,8 +72,7 @@ def _recheck_generation(calm: PairScope, comparison: Comparison, why: str) -> tu
     faults = [
         fault
         for fault in placed
-        if (fault.layer == "generation" and _drops_without_retrieval(calm, fault.evidence[0]))
-        or (fault.layer == "source data" and calm.has_edited_texts)
+        if fault.layer == "generation" or (fault.layer == "source data" and calm.has_edited_texts)
     ]
     if faults:
         reason = f"{where}: {'; '.join(describe_change(fault.evidence[0]) for fault in faults)}"
@@ -97,16 +93,6 @@ def _find_unaffected(scope: PairScope, comparison: Comparison) -> Mask:
     calm &= ~(paired.values(COPIES_METRIC, 1) > paired.values(COPIES_METRIC, 0))
     calm &= paired.keeps_used_texts
     return calm
-
-
-def _drops_without_retrieval(scope: PairScope, change: MetricChange) -> bool:
-    """Return whether a drop is at least half as large where the chunks are the same; true where few pairs tell."""
-    assert change.difference is not None
-    moved = scope.paired.values(change.metric, 1) - scope.paired.values(change.metric, 0)
-    same = moved[scope.pairs & scope.paired.pairing.same_chunks & np.isfinite(moved)]
-    if len(same) < max(LEAST_UNMOVED, UNMOVED_SHARE * change.n):
-        return True
-    return bool(abs(same.mean()) >= 0.5 * abs(change.difference.mean) and same.mean() * change.difference.mean > 0)
 
 
 def _count_relevant_texts(paired: PairedRuns, side: int) -> NDArray[np.int64]:

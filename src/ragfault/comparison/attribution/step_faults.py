@@ -95,17 +95,11 @@ def _count_differing(paired: PairedRuns, name: str) -> int:
 
 def _read_sides(paired: PairedRuns, places: Sequence[int]) -> list[list[Trace]]:
     """Read the traces of some pairs, of the baseline and of the candidate."""
-    sides = []
-    for side in (0, 1):
-        rows = paired.paired_rows(side)[list(places)].tolist()
-        chosen = set(rows)
-        traces = {
-            row: replace(trace, steps=_order_steps(trace.steps or ()))
-            for row, trace in enumerate(paired.runs[side].traces())
-            if row in chosen
-        }
-        sides.append([traces[row] for row in rows])
-    return sides
+    pairs = {place: traces for place, *traces in paired.iterate_pairs(np.array(places, dtype=np.int64))}
+    return [
+        [replace(trace, steps=_order_steps(trace.steps or ())) for trace in (pairs[place][side] for place in places)]
+        for side in (0, 1)
+    ]
 
 
 def _order_steps(steps: tuple[Step, ...]) -> tuple[Step, ...]:
