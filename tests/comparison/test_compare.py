@@ -369,10 +369,9 @@ def test_few_traces_give_no_wrong_layer(tmp_path: Path):
 def test_of_two_faults_that_with_the_stronger_evidence_stands_first(
     baseline: Run, tmp_path: Path, faults: dict[str, float], layers: list[str]
 ):
-    """Where retrieval and generation broke together both are named, generation on traces whose retrieval held."""
+    """Where retrieval and generation broke together both are named, generation by answers to the same chunks."""
     comparison = bisect(baseline, evaluate_system(tmp_path / "new", make_verdicts(200, 2, **faults)))
     assert [fault.layer for fault in comparison.faults] == layers
-    assert {fault.layer: fault.certain for fault in comparison.faults} == {"retrieval": True, "generation": False}
 
 
 def test_a_drop_that_shows_on_no_pair_with_the_same_chunks_is_not_blamed(baseline: Run, tmp_path: Path):

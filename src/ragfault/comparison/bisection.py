@@ -9,12 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.comparison.answer_changes import mark_unharmed, order_by_harm
-from ragfault.comparison.attribution.answer_defects import (
-    add_answer_defects,
-    find_defect_faults,
-    is_defect,
-    mark_defects,
-)
+from ragfault.comparison.attribution.answer_defects import add_answer_defects, find_defect_faults, is_defect, mark_added
 from ragfault.comparison.attribution.earlier_turns import withdraw_by_turns
 from ragfault.comparison.attribution.edited_sources import (
     describe_unverified_edits,
@@ -24,7 +19,6 @@ from ragfault.comparison.attribution.edited_sources import (
 )
 from ragfault.comparison.attribution.example_traces import pick_examples
 from ragfault.comparison.attribution.pair_scope import PairScope
-from ragfault.comparison.attribution.second_faults import find_second_faults
 from ragfault.comparison.attribution.segment_search import search_segments
 from ragfault.comparison.attribution.step_faults import (
     add_step_checks,
@@ -245,43 +239,38 @@ class Blame(NamedTuple):
 
 
 def _blame_layers(compared: ComparedMetrics, walk: TreeWalk) -> Blame:
-    """Name the layers behind what dropped: those of the pipeline and of steps, then those that the tree names."""
+    """Name the layers behind what dropped: those of the pipeline and of steps, then those that the tree names.
+
+    Behind another fault, generation is found by answers that became bad on the same chunks, and the sources by the
+    facts that their texts lost.
+    """
     side, scope = compared.scope.paired, compared.scope
     tree = [*decide_checks(compared.full), *decide_step_checks(compared.full), *walk.decisions]
-    faults, after_turns = walk.faults, None
+    faults, after_turns = [place_by_texts(scope, fault) for fault in walk.faults], None
+    for named, placed in zip(walk.faults, faults, strict=True):
+        tree = move_decision(tree, named, placed)
+    lost = _find_lost_sources(scope, faults) if faults or walk.dropped("context_recall") else []
     if faults:
-        faults, tree, after_turns = _attribute_drop(compared, walk, tree)
+        faults, after_turns = withdraw_by_turns(scope, [*faults, *lost])
+        tree = mark_added(_withdraw_retrieval(tree) if after_turns else tree, lost)
     is_explained = after_turns is not None and not faults and not compared.is_blocked
     if not compared.is_blocked:
-        harm = find_harm(side, faults, scope.settings, scope.pairs)
-        faults = [*faults, *harm]
-        if not faults and not is_explained:
-            faults = _look_past_tree(compared, walk)
-            tree = mark_defects(tree, faults)
+        added = find_harm(side, faults, scope.settings, scope.pairs)
+        if not faults and not added and not is_explained:
+            defects = [change for change in compared.full.changes if is_defect(change.metric)]
+            added = find_defect_faults(defects, scope.settings.alpha) or lost
+        faults, tree = [*faults, *added], mark_added(tree, added)
     faults = _order_by_cause(find_step_faults(compared.full), trace_to_steps(side, faults, scope.pairs))
     broken = _describe_faults(side, trace_to_steps(side, compared.broken, compared.asked), compared.asked)
     shown = order_by_harm(side, (*broken, *_describe_faults(side, faults, scope.pairs)), compared.asked)
     return Blame(shown, tree, after_turns, is_explained)
 
 
-def _attribute_drop(
-    compared: ComparedMetrics, walk: TreeWalk, tree: Sequence[BranchDecision]
-) -> tuple[list[LayerFault], list[BranchDecision], str | None]:
-    """Return the faults behind a drop, what was decided of them, and what earlier turns may explain of retrieval."""
-    placed = place_by_texts(compared.scope, walk.faults[0])
-    faults, rulings = find_second_faults(compared.scope, compared.tree, placed)
-    shown, after_turns = withdraw_by_turns(compared.scope, faults)
-    decided = [*move_decision(tree, walk.faults[0], placed), *rulings]
-    return shown, _withdraw_retrieval(decided) if after_turns else decided, after_turns
-
-
-def _look_past_tree(compared: ComparedMetrics, walk: TreeWalk) -> list[LayerFault]:
-    """Return the defects of answers, else the sources that lost facts, where the tree names no layer."""
-    defects = [change for change in compared.full.changes if is_defect(change.metric)]
-    faults = find_defect_faults(defects, compared.scope.settings.alpha)
-    if faults or not walk.dropped("context_recall"):
-        return faults
-    lost = find_lost_facts(compared.scope)
+def _find_lost_sources(scope: PairScope, faults: Sequence[LayerFault]) -> list[LayerFault]:
+    """Return the fault of sources that lost facts where their texts were edited and no fault of theirs is known."""
+    if not scope.has_edited_texts or any(fault.layer == "source data" for fault in faults):
+        return []
+    lost = find_lost_facts(scope)
     return [] if lost is None else [lost]
 
 

@@ -397,17 +397,11 @@ def weigh_drops(paired: PairedRuns, drops: Sequence[MetricChange], pairs: Mask) 
 
 
 def walk_controlled(
-    paired: PairedRuns,
-    comparison: Comparison,
-    differences: Sequence[RunDifference],
-    pair_mask: Mask | None,
-    *,
-    retrieval_unaffected: bool = False,
+    paired: PairedRuns, comparison: Comparison, differences: Sequence[RunDifference], mask: Mask
 ) -> tuple[TreeWalk, WeighedDrops]:
     """Walk the tree over the changes of a comparison, in which a drop that no layer is blamed for is no drop."""
-    mask = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     weighed = weigh_drops(paired, [change for change in comparison.changes if change.state == "dropped"], mask)
     moved = weighed.doubts | weighed.unknown | weighed.harmless
     changes = tuple(replace(c, state="cannot tell") if c.metric in moved else c for c in comparison.changes)
-    walk = TreeWalk(replace(comparison, changes=changes), differences, retrieval_unaffected=retrieval_unaffected)
+    walk = TreeWalk(replace(comparison, changes=changes), differences)
     return walk, weighed

@@ -264,8 +264,6 @@ class LayerFault(Struct, frozen=True, kw_only=True):
     remedies: tuple[str, ...]
     differences: tuple[RunDifference, ...] = ()
     examples: tuple[ExampleTrace, ...] = ()
-    certain: bool = True
-    """False where it shows only on the traces with unaffected retrieval."""
     step: StepKind | None = None
     """The kind of step at which it begins, where traces record steps and the pairs tell."""
     step_evidence: str | None = None

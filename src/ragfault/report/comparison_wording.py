@@ -262,8 +262,7 @@ def summarize_verdict(result: Bisection | LayerFault) -> str:
     """Summarize the verdict in a sentence, or a fault in a title."""
     if isinstance(result, Bisection):
         return clean_text(result.sentence)
-    sure = "" if result.certain else " (on the traces with unchanged retrieval)"
-    return f"{result.layer.capitalize()}: {clean_text(result.title)}{sure}"
+    return f"{result.layer.capitalize()}: {clean_text(result.title)}"
 
 
 def format_suspect(suspect: Suspect) -> str:

@@ -137,8 +137,8 @@ def find_defect_faults(changes: Sequence[MetricChange], alpha: float) -> list[La
     return faults
 
 
-def mark_defects(tree: Sequence[BranchDecision], faults: Sequence[LayerFault]) -> list[BranchDecision]:
-    """Return the decisions of the tree with those of the branches that the defects belong to."""
+def mark_added(tree: Sequence[BranchDecision], faults: Sequence[LayerFault]) -> list[BranchDecision]:
+    """Return the decisions of the tree with those of the branches that added faults belong to."""
     titles = {fault.branch: fault.title for fault in faults}
     return [
         replace(decision, outcome="fault", why=titles[decision.branch]) if decision.branch in titles else decision

@@ -30,7 +30,6 @@ LEAST_STRAY = 20
 FAST_SHARE = 0.1
 WORD = re.compile(r"[^\W\d_]{2,}")
 SENTENCE_END = re.compile(r"[.!?…:;)\]}\"'”’»|*`。！？]\s*(?:\[[^\]]*\]\s*)*$")
-FIGURE = re.compile(r"\d+")
 SENTENCE = re.compile(r"(?<=[.!?]) +|\n+")
 
 
@@ -83,9 +82,6 @@ def _length_rules(traces: PairedTraces) -> Evidence:
     before, after = _rise(pairs, lambda trace, _: float(not SENTENCE_END.search(trace.answer or "")))
     text = f"{format_percent(after)} of the answers end in the middle of a sentence, {format_percent(before)} before"
     yield from give("cut", ramp(after - before, LEAST_SHARE, 0.15), text, "max tokens")
-    heads = fmean(len(p.new.answer or "") < len(p.old.answer or "") and _starts(p) for p in pairs)
-    text = f"{format_percent(heads)} of the answers are the beginning of the answer before"
-    yield from give("head", ramp(heads, 0.05, 0.3), text, "max tokens")
     lengths = [[len(((pair.old, pair.new)[side].answer or "").split()) for pair in pairs] for side in (0, 1)]
     mean = fmean(lengths[0]), fmean(lengths[1])
     ratio = mean[1] / max(1.0, mean[0])
@@ -168,12 +164,6 @@ def _time_rules(traces: PairedTraces) -> Evidence:
     yield from give("in no time", ramp(share, LEAST_SHARE, 0.15) * ramp(part, 0.05, 0.3), text, "answer cache")
 
 
-def _starts(pair: TracePair) -> bool:
-    """Return whether the new answer is the beginning of the old one, but for its last word."""
-    new = (pair.new.answer or "").rstrip(" .…").rsplit(" ", 1)[0]
-    return bool(new) and (pair.old.answer or "").startswith(new)
-
-
 def _draws_on_nothing(verdicts: Verdicts) -> bool:
     return bool(verdicts.use) and not any(use.used for use in verdicts.use or ())
 
@@ -203,21 +193,6 @@ def _prompt_rules(traces: PairedTraces) -> Evidence:
         fewer = fmean(new < 0.97 * old for old, new in tokens)
         text = f"on {format_percent(fewer)} of the pairs with the same chunks, the prompt has fewer tokens"
         yield from give("prompt tokens fewer", ramp(fewer, 0.05, 0.3), text, "prompt assembly")
-        more = fmean(new > 1.03 * old for old, new in tokens)
-        text = f"on {format_percent(more)} of the pairs with the same chunks, the prompt has more tokens"
-        yield from give("prompt tokens more", ramp(more, 0.3, 0.9), text, "prompt")
-    first = _rise(pairs, lambda _, verdicts: float(bool(verdicts.use) and verdicts.use[0].used))  # type: ignore[index]
-    last = _rise(pairs, lambda _, verdicts: float(bool(verdicts.use) and verdicts.use[-1].used))  # type: ignore[index]
-    refusing = fmean(_refused(p.new_verdicts) for p in pairs) - fmean(_refused(p.old_verdicts) for p in pairs)
-    # Answers that draw on no chunk, in other words or invented, say nothing of what reached the prompt.
-    alone = _rise(pairs, lambda _, verdicts: float(_draws_on_nothing(verdicts)))
-    away = max(0.0, refusing, alone[1] - alone[0])
-    for place, (before, after) in (("first", first), ("last", last)):
-        text = (
-            f"answers draw on the {place} chunk in {format_percent(after)} of the pairs with the "
-            f"same chunks, {format_percent(before)} before"
-        )
-        yield from give("unused", ramp(before - after - away, 0.05, 0.3), text, "prompt assembly")
 
 
 def _wording_rules(traces: PairedTraces) -> Evidence:
@@ -225,31 +200,19 @@ def _wording_rules(traces: PairedTraces) -> Evidence:
     pairs = [pair for pair in _answered(traces) if pair.old.answer != pair.new.answer]
     if not pairs:
         return
-    added = before = figures = 0
+    before = 0
     for pair in pairs:
         old, new = (SENTENCE.split((trace.answer or "").strip()) for trace in (pair.old, pair.new))
         before += _stands_after(old, new) - _stands_after(new, old)
-        added += _is_head(old, new) - _is_head(new, old)
-        figures += FIGURE.sub("#", pair.old.answer or "") == FIGURE.sub("#", pair.new.answer or "")
     every = len(_answered(traces))
     text = f"{format_percent(before / every)} of the answers say something before the answer of the baseline"
     yield from give("said before", ramp(before / every, 0.05, 0.3), text, "prompt")
-    text = f"{format_percent(added / every)} of the answers add sentences after the answer of the baseline"
-    yield from give("said after", ramp(added / every, 0.05, 0.3), text, "model", "prompt")
-    text = f"{format_percent(figures / every)} of the answers differ from the baseline's only in figures"
-    yield from give("figures", ramp(figures / every, LEAST_SHARE, 0.1), text, "model")
     units = _rise(_answered(traces), lambda trace, _: float(states_other_unit(trace)))
     text = (
         f"{format_percent(units[1])} of the answers give a figure in a unit that their chunks do "
         f"not, {format_percent(units[0])} before"
     )
     yield from give("units", ramp(units[1] - units[0], LEAST_SHARE, 0.1), text, "model", "prompt")
-    copied = _rise(_answered(traces), _copied)
-    text = (
-        f"{format_percent(copied[1])} of the sentences of the answers are copied from a chunk, "
-        f"{format_percent(copied[0])} before"
-    )
-    yield from give("copied", ramp(copied[1] - copied[0], 0.1, 0.4), text, "prompt", "model")
     again = _rise(_answered(traces), _repeated)
     text = (
         f"{format_percent(again[1])} of the sentences repeat an earlier one of the same answer, "
@@ -262,13 +225,6 @@ def _wording_rules(traces: PairedTraces) -> Evidence:
 def _stands_after(inner: Sequence[str], outer: Sequence[str]) -> bool:
     """Return whether the first sentence of one answer comes later in the other."""
     return inner[0] != outer[0] and inner[0][-25:] in " ".join(outer[1:])
-
-
-def _is_head(short: Sequence[str], long: Sequence[str]) -> bool:
-    """Return whether one answer, but for its last sentence, begins the other, which has more sentences."""
-    return (1 < len(short) < len(long) and long[: len(short) - 1] == short[: len(short) - 1]) or (
-        len(short) == 1 < len(long) and long[0] == short[0]
-    )
 
 
 def states_other_unit(trace: Trace) -> bool:
@@ -298,12 +254,6 @@ def _units_by_figure(text: str) -> dict[str, set[str]]:
         if unit:
             units_by_figure.setdefault(figure, set()).add(unit)
     return units_by_figure
-
-
-def _copied(trace: Trace, _: Verdicts) -> float:
-    context = " ".join(chunk.text for chunk in trace.chunks or ())
-    parts = [part for part in SENTENCE.split(trace.answer or "") if len(part) > 20]
-    return fmean(part in context for part in parts) if parts else 0.0
 
 
 def repeats_itself(trace: Trace) -> bool:

@@ -15,8 +15,6 @@ from ragfault.text.number_format import format_percent
 
 ORDERED_SHARE = 0.98
 """Share of the changed lists that differ in their order alone: of fewer, the others may be all that a metric lost."""
-# lists whose chunks are compared with each other
-MAX_LIKENESS = 200
 # fewer scores of the same chunk for the same query show nothing
 LEAST_SCORES = 20
 # of a score; an index that is built again rounds otherwise
@@ -89,28 +87,6 @@ def _corpus_rules(traces: PairedTraces) -> Evidence:
     )
     yield from give("copies", ramp(copies[1] - copies[0], 0.02, 0.1), text, "index")
     yield from give("copies", ramp(copies[1] - copies[0], 0.02, 0.1) / 2, text, "deduplication")
-    yield from _likeness_rules(lists)
-
-
-def _likeness_rules(lists: _ChunkLists) -> Evidence:
-    """Observe lists whose chunks are less alike than those of the baseline."""
-    chosen = [pair for pair, _, new in lists.changed if len(new) > 1 and len(pair.old.chunks or ()) > 1]
-    if len(chosen) < 10 or not lists.same_passages:
-        return
-    sample = chosen[:: max(1, len(chosen) // MAX_LIKENESS)]
-    old, new = (sorted(_likeness((pair.old, pair.new)[side]) for pair in sample) for side in (0, 1))
-    high = [values[int(0.9 * len(values))] for values in (old, new)]
-    text = (
-        f"in nine lists of ten, two chunks share {format_percent(high[1])} of their words at most, "
-        f"{format_percent(high[0])} before"
-    )
-    yield from give("less alike", ramp(1 - high[1] / max(high[0], 1e-9), 0.15, 0.6), text, "deduplication")
-
-
-def _likeness(trace: Trace) -> float:
-    """Return the largest share of words that two chunks of a list have in common, of the shorter of both."""
-    words = [frozenset(chunk.text.casefold().split()) for chunk in trace.chunks or ()]
-    return max(_shared(left, right) for at, left in enumerate(words) for right in words[:at])
 
 
 def _copy_share(pairs: Sequence[TracePair], side: int) -> float:
@@ -141,9 +117,6 @@ def _list_rules(traces: PairedTraces) -> Evidence:
     if lists.same_passages and 0.8 * before < after < 1.25 * before:
         copies = _copy_share(traces.pairs, 1) - _copy_share(traces.pairs, 0)
         yield from _set_rules(lists, share, (1 - ramp(ordered, 0.3, 0.9)) * (1 - ramp(copies, 0.02, 0.1)))
-    if lists.same_passages and after > 0.8 * before:
-        yield from _gone_rules(traces, lists)
-    yield from _spread_rules(lists, share)
 
 
 def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
@@ -159,7 +132,6 @@ def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
     other, every = part * (1 - ramp(vanished, 0.5, 0.95)), ramp(share, 0.6, 0.9)
     yield from give("other set", other * many, text, "index", "reranker")
     yield from give("other set", other * every, text, "embedder")
-    yield from give("mostly other", other * every * ramp(0.6 - stay, 0.0, 0.4), text, "embedder")
     gone = f"{format_percent(vanished)} of the chunks that lists lost stand in no list any more"
     yield from give("vanished", part * ramp(vanished, 0.7, 0.95), gone, "index coverage")
     text = f"{format_percent(share)} of the lists changed, and the others are the same"
@@ -167,10 +139,8 @@ def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
     order = _concordance(lists)
     if order is not None:
         text = f"{format_percent(order)} of the chunks that stayed in a changed list keep their order"
-        yield from give("order kept", part * ramp(order, 0.85, 0.98), text, "embedder", "index", "index coverage")
         mixed = part * ramp(0.98 - order, 0.0, 0.25)
         yield from give("order mixed", mixed, text, "reranker", "query rewriter")
-        yield from give("order lost", part * ramp(0.7 - order, 0.0, 0.15), text, "reranker")
     spread = _loss_dispersion(lists)
     if spread is not None:
         text = "some chunks are lost for most queries that retrieved them, others for hardly any"
@@ -265,45 +235,6 @@ def _empty_rules(lists: _ChunkLists) -> Evidence:
 
 def _best_score(trace: Trace) -> float | None:
     return max((chunk.score for chunk in trace.chunks or () if chunk.score is not None), default=None)
-
-
-def _gone_rules(traces: PairedTraces, lists: _ChunkLists) -> Evidence:
-    """Observe chunks that several queries retrieved and none does any more."""
-    old, new = traces.profiles
-    uses = Counter(key for _, before, _ in lists.changed for key in set(before))
-    left = Counter(key for _, _, after in lists.changed for key in set(after))
-    by_id = _shared(old.chunks, new.chunks) >= 0.5
-    there = set(new.chunks) if by_id else set(left)
-    often = [key for key, count in uses.items() if count >= 3]
-    if len(often) >= 5:
-        gone = fmean(key not in there for key in often)
-        text = (
-            f"{format_percent(gone)} of the chunks that at least three queries retrieved are "
-            "retrieved for none any more"
-        )
-        yield from give("gone", ramp(gone, 0.05, 0.25), text, "index coverage")
-    gold = old.gold & old.chunks.keys()
-    if by_id and len(gold) >= 5:
-        gone = fmean(key not in new.chunks for key in gold)
-        text = (
-            f"{format_percent(gone)} of the gold chunks that the baseline retrieved are retrieved for no query any more"
-        )
-        yield from give("gold gone", ramp(gone, 0.05, 0.25), text, "index coverage")
-
-
-def _spread_rules(lists: _ChunkLists, share: float) -> Evidence:
-    """Observe pairs that are hit wholly or not at all."""
-    counted = [(old, new) for _, old, new in lists.changed if len(new) >= 3 and len(old) >= 3]
-    if len(counted) < 5:
-        return
-    apart = fmean(not set(old) & set(new) for old, new in counted)
-    text = (
-        f"{format_percent(share)} of the lists changed, {format_percent(apart)} of these wholly, "
-        "and the others not at all"
-    )
-    yield from give(
-        "some wholly", ramp(0.8 - share, 0.0, 0.3) * ramp(apart, 0.1, 0.5), text, "filter", "query rewriter"
-    )
 
 
 def _score_rules(traces: PairedTraces) -> Evidence:

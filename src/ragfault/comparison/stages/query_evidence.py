@@ -1,8 +1,7 @@
-"""Evidence on what lists have to do with their queries: names that are not found, and chunks that many queries get."""
+"""Evidence on what lists have to do with their queries: names that are not found, and rewritten queries."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from statistics import fmean
 
@@ -13,12 +12,10 @@ from ragfault.text.number_format import format_percent
 
 # fewer changed lists show no habit
 LEAST_LISTS = 10
-# the number of chunks that are retrieved most
-OFTEN = 5
 
 
 def query_rules(traces: PairedTraces) -> Evidence:
-    """Observe rewritten queries, names that are not found any more, and chunks that many queries get."""
+    """Observe rewritten queries, and names that are not found any more."""
     yield from _rewrite_rules(traces)
     changed = [
         pair
@@ -34,22 +31,10 @@ def query_rules(traces: PairedTraces) -> Evidence:
             f"{format_percent(others)} fewer other words"
         )
         yield from give("names lost", ramp(names - max(0.0, others), 0.03, 0.2), text, "query rewriter")
-    filled = _filled_share([pair.old for pair in changed]), _filled_share([pair.new for pair in changed])
-    text = (
-        f"the {OFTEN} chunks retrieved most fill {format_percent(filled[1])} of the changed lists, "
-        f"{format_percent(filled[0])} before"
-    )
-    yield from give("hubs", ramp(filled[1] - filled[0], 0.03, 0.2), text, "query rewriter", "embedder", "reranker")
 
 
 def _ids(chunks: Sequence[Chunk]) -> list[str]:
     return [chunk.id for chunk in chunks]
-
-
-def _filled_share(traces: Sequence[Trace]) -> float:
-    """Return the share of the places of all lists that the chunks retrieved most often fill."""
-    counts = Counter(chunk.id for trace in traces for chunk in trace.chunks or ())
-    return sum(count for _, count in counts.most_common(OFTEN)) / max(1, counts.total())
 
 
 def _lost_cover(pairs: Sequence[TracePair], *, names: bool) -> float | None:
