@@ -469,10 +469,9 @@ def bisect_segments(
     segments = split_segments(paired, by)
     shared = replace(settings, alpha=settings.alpha / max(1, len(segments)))
     bisections = []
-    for segment in segments:
-        result = bisect_pairs(paired, shared, pair_mask=segment.pair_mask)
-        comparison = replace(result.comparison, by=by, segment=segment.name)
-        bisections.append((segment.name, replace(result, comparison=comparison)))
+    for name, mask in segments:
+        result = bisect_pairs(paired, shared, pair_mask=mask)
+        bisections.append((name, replace(result, comparison=replace(result.comparison, by=by, segment=name))))
     return bisections
 
 

@@ -136,21 +136,12 @@ def compare_pairs(
     )
 
 
-class SegmentMask(Struct, frozen=True, eq=False):
-    """Pairs of one segment."""
-
-    name: str
-    pair_mask: Mask
-
-
-def split_segments(paired: PairedRuns, by: str) -> list[SegmentMask]:
+def split_segments(paired: PairedRuns, by: str) -> list[tuple[str, Mask]]:
     """Split the pairs by a field of the baseline, the largest segment first."""
     codes, names = paired.matrices[0].segment_codes(by)
     pair_codes = codes[paired.pairing.baseline]
-    segments = [SegmentMask(name, pair_codes == code) for code, name in enumerate(names)]
-    return sorted(
-        (segment for segment in segments if segment.pair_mask.any()), key=lambda segment: -int(segment.pair_mask.sum())
-    )
+    segments = [(name, pair_codes == code) for code, name in enumerate(names)]
+    return sorted(((name, mask) for name, mask in segments if mask.any()), key=lambda segment: -int(segment[1].sum()))
 
 
 def compare_segments(paired: PairedRuns, by: str, settings: BisectionSettings) -> list[Comparison]:
@@ -158,10 +149,9 @@ def compare_segments(paired: PairedRuns, by: str, settings: BisectionSettings) -
     segments = split_segments(paired, by)
     shared = replace(settings, alpha=settings.alpha / max(1, len(segments)))
     comparisons = []
-    for segment in segments:
-        part = compare_pairs(paired, shared, pair_mask=segment.pair_mask)
-        part = add_answers(paired, part, segment.pair_mask, shared.seed)
-        comparisons.append(replace(part, by=by, segment=segment.name))
+    for name, mask in segments:
+        part = add_answers(paired, compare_pairs(paired, shared, pair_mask=mask), mask, shared.seed)
+        comparisons.append(replace(part, by=by, segment=name))
     return comparisons
 
 

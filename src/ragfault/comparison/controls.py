@@ -338,34 +338,6 @@ def suffers(paired: PairedRuns, pairs: Mask) -> bool:
     return move is not None and move.low > 0
 
 
-class HarmlessFall(NamedTuple):
-    """Fall of a graded metric under answers that are not shown to have become bad."""
-
-    text: str
-    decided: bool
-    """Whether most of the answers that changed are known to be right or bad, and not only by a judge."""
-
-
-def find_harmless_fall(paired: PairedRuns, change: MetricChange, pairs: Mask) -> HarmlessFall | None:
-    """Return what to say of a fall of a graded metric that did no harm; None if it did, or is none.
-
-    Harm is looked for where the metric moved, down or up: what else became better or worse is not its doing. A judge
-    that takes an answer for right looked at its claims, and not at what it leaves out.
-    """
-    if metric_name(change.metric) not in GRADES:
-        return None
-    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
-    if suffers(paired, pairs & np.isfinite(moved) & (moved != 0)):
-        return None
-    changed = [paired.causes[place] for place in np.flatnonzero(pairs & ~paired.pairing.same_answers).tolist()]
-    known = sum(is_rated(pair) and "judge" not in {side.rating.source for side in pair} for pair in changed)
-    if 2 * known > len(changed):
-        return HarmlessFall(f"{describe_change(change)}; answers are not shown to suffer", decided=True)
-    counts = f"{known:,} of the {format_count(len(changed), 'answer')} that changed"
-    text = f"{describe_change(change)}; a key or labels say of {counts} whether they are right, which is too few"
-    return HarmlessFall(text, decided=False)
-
-
 class WeighedDrops(NamedTuple):
     """The drops that no layer is blamed for, and why: metric → what to say of it."""
 
@@ -383,17 +355,31 @@ class WeighedDrops(NamedTuple):
 
 
 def weigh_drops(paired: PairedRuns, drops: Sequence[MetricChange], pairs: Mask) -> WeighedDrops:
-    """Return which drops on some pairs are no fault, of the pairs as a whole or of a segment of them."""
+    """Return which drops on some pairs are no fault, of the pairs as a whole or of a segment of them.
+
+    A fall of a graded metric is none if answers are not shown to suffer where the metric moved, down or up: what else
+    became better or worse is not its doing. Whether they do is known if most of the answers that changed are rated,
+    and not only by a judge: one that takes an answer for right looked at its claims, and not at what it leaves out.
+    """
     doubts = {c.metric: doubt for c in drops if (doubt := control_drop(paired, c, pairs)) is not None}
     grades = [c for c in drops if metric_name(c.metric) in GRADES and c.metric not in doubts]
-    falls = {c.metric: fall for c in grades if (fall := find_harmless_fall(paired, c, pairs)) is not None}
-    if len(falls) < len(grades):
+    if not grades or any(suffers(paired, pairs & _find_moved(paired, change)) for change in grades):
         # What made answers bad by one grade may well be what lowered the other.
-        falls = {}
-    unknown, harmless = (
-        {metric: fall.text for metric, fall in falls.items() if fall.decided == decided} for decided in (False, True)
-    )
-    return WeighedDrops(doubts, unknown, harmless)
+        return WeighedDrops(doubts, {}, {})
+    changed = [paired.causes[place] for place in np.flatnonzero(pairs & ~paired.pairing.same_answers).tolist()]
+    known = sum(is_rated(pair) and "judge" not in {side.rating.source for side in pair} for pair in changed)
+    if 2 * known > len(changed):
+        return WeighedDrops(
+            doubts, {}, {c.metric: f"{describe_change(c)}; answers are not shown to suffer" for c in grades}
+        )
+    counts = f"{known:,} of the {format_count(len(changed), 'answer')} that changed"
+    why = f"a key or labels say of {counts} whether they are right, which is too few"
+    return WeighedDrops(doubts, {c.metric: f"{describe_change(c)}; {why}" for c in grades}, {})
+
+
+def _find_moved(paired: PairedRuns, change: MetricChange) -> Mask:
+    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
+    return np.isfinite(moved) & (moved != 0)
 
 
 def walk_controlled(

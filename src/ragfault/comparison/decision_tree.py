@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
+from ragfault.comparison.records import BranchDecision, BranchOutcome, LayerFault, MetricChange, RunDifference
 from ragfault.comparison.stages.ranking import rank_suspects
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.stats.distributions import t_quantile
@@ -304,12 +304,7 @@ class TreeWalk:
         ]
         return all((change.p or 0.0) > max(0.05, 10 * strongest) for change in leaning)
 
-    def _record(
-        self,
-        branch: TreeBranch,
-        outcome: Literal["fault", "ruled out", "cannot tell", "not reached", "not measured"],
-        reason: str,
-    ) -> None:
+    def _record(self, branch: TreeBranch, outcome: BranchOutcome, reason: str) -> None:
         if outcome == "ruled out" and self.comparison.pairs < LEAST_PAIRS:
             outcome, reason = "cannot tell", f"{reason}, on too few pairs to rule it out"
         self.decisions.append(BranchDecision(branch=branch.name, layer=branch.layer, outcome=outcome, why=reason))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ragfault.comparison.comparability import MISSING_SHARE
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import NOT_RECORDED, Mask
-from ragfault.comparison.records import BranchDecision, Comparison, FaultLayer, LayerFault, MetricChange
+from ragfault.comparison.records import BranchDecision, BranchOutcome, Comparison, FaultLayer, LayerFault, MetricChange
 from ragfault.io.runs.run import MetricInfo
 from ragfault.text.number_format import format_p_value, format_percent
 
@@ -141,8 +141,7 @@ def _to_values(shown: Mask, undefined: Mask) -> Values:
 
 def is_shown_rise(change: MetricChange, alpha: float) -> bool:
     """Return whether a check is shown to have risen."""
-    moved = change.difference.mean if change.difference is not None else 0.0
-    return moved > 0 and change.adjusted is not None and change.adjusted <= alpha
+    return change.rises and change.adjusted is not None and change.adjusted <= alpha
 
 
 def may_be_sampling(change: MetricChange, comparison: Comparison) -> bool:
@@ -235,16 +234,16 @@ def decide_checks(comparison: Comparison) -> list[BranchDecision]:
         check = next((check for check in CHECKS if check.metric == change.metric), None)
         if check is not None and change.n:
             shown = _is_proven_rise(change, comparison)
-            rises = change.difference is not None and change.difference.mean > 0
-            decisions.append(
-                BranchDecision(
-                    branch=f"0 {check.metric.replace('_', ' ')}",
-                    layer=check.layer,
-                    outcome="fault" if shown else "cannot tell" if rises else "ruled out",
-                    why=count_traces(change) + ("" if shown or not rises else " (not significant)"),
-                )
-            )
+            note = " (not significant)" if change.rises and not shown else ""
+            branch = f"0 {check.metric.replace('_', ' ')}"
+            decisions.append(decide_count(change, branch, check.layer, f"{count_traces(change)}{note}", shown=shown))
     return decisions
+
+
+def decide_count(change: MetricChange, branch: str, layer: FaultLayer, why: str, *, shown: bool) -> BranchDecision:
+    """Return the decision on a count of traces: a fault if its rise is shown, ruled out if it did not rise."""
+    outcome: BranchOutcome = "fault" if shown else "cannot tell" if change.rises else "ruled out"
+    return BranchDecision(branch=branch, layer=layer, outcome=outcome, why=why)
 
 
 def describe_unshown_rises(comparison: Comparison, metrics: Sequence[str]) -> tuple[str, ...]:
@@ -252,10 +251,7 @@ def describe_unshown_rises(comparison: Comparison, metrics: Sequence[str]) -> tu
     return tuple(
         f"{count_traces(change)} (not significant)"
         for change in comparison.changes
-        if change.metric in metrics
-        and change.difference is not None
-        and change.difference.mean > 0
-        and not is_shown_rise(change, comparison.alpha)
+        if change.metric in metrics and change.rises and not is_shown_rise(change, comparison.alpha)
     )
 
 

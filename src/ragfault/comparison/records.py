@@ -19,6 +19,7 @@ MOSTLY_INDEPENDENT = 0.8
 """Share of independent traces or pairs from which the others go without saying."""
 
 ChangeState = Literal["dropped", "rose", "steady", "cannot tell"]
+BranchOutcome = Literal["fault", "ruled out", "cannot tell", "not reached", "not measured"]
 """State of a metric: dropped or rose by a corrected test, steady by an equivalence test."""
 
 
@@ -101,6 +102,11 @@ class MetricChange(Struct, frozen=True, kw_only=True):
     """Changes of p50, p95 and, where its interval is defined, p99 of latency, tokens, cost and other amounts."""
     ratio: RatioInterval | None = None
     """Candidate's mean over the baseline's, for the same metrics; None for others."""
+
+    @property
+    def rises(self) -> bool:
+        """Return whether its mean is higher in the candidate, shown or not."""
+        return self.difference is not None and self.difference.mean > 0
 
     @property
     def evidence_count(self) -> tuple[int, str]:
@@ -244,7 +250,7 @@ class BranchDecision(Struct, frozen=True, kw_only=True):
 
     branch: str
     layer: str
-    outcome: Literal["fault", "ruled out", "cannot tell", "not reached", "not measured"]
+    outcome: BranchOutcome
     why: str
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.comparison.paired_runs import PairedRuns
-from ragfault.comparison.pipeline_checks import is_shown_rise
+from ragfault.comparison.pipeline_checks import decide_count, is_shown_rise
 from ragfault.comparison.records import BranchDecision, Comparison, FaultLayer, LayerFault, MetricChange
 from ragfault.diagnosis.steps.differences import SAME_CHUNKS, find_first_difference, list_kinds_in_order
 from ragfault.diagnosis.steps.localization import localize_faulty_steps
@@ -250,17 +250,9 @@ def decide_step_checks(comparison: Comparison) -> Iterator[BranchDecision]:
     for change in comparison.changes:
         kind, fault = _split_name(change.metric)
         if fault in FACTS and change.n:
+            why = f"{FACTS[fault].format(kind=kind)} {_describe_shares(change)}"
             shown = is_shown_rise(change, comparison.alpha)
-            rises = change.difference is not None and change.difference.mean > 0
-            outcome: Literal["fault", "cannot tell", "ruled out"] = (
-                "fault" if shown else "cannot tell" if rises else "ruled out"
-            )
-            yield BranchDecision(
-                branch=f"0 {kind} step",
-                layer=LAYERS.get(kind, "pipeline"),
-                outcome=outcome,
-                why=f"{FACTS[fault].format(kind=kind)} {_describe_shares(change)}",
-            )
+            yield decide_count(change, f"0 {kind} step", LAYERS.get(kind, "pipeline"), why, shown=shown)
 
 
 def trace_to_steps(paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: Mask | None) -> list[LayerFault]:

@@ -6,7 +6,7 @@ import html
 import json
 import operator
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_plus
@@ -43,8 +43,6 @@ QUOTE_MARKS = "\"'“”‘’«»"
 CURRENCY_NAMES = {"£": "gbp", "€": "eur", "$": "usd", "¥": "jpy"}
 CURRENCY_NAME = re.compile("gbp|eur|usd|jpy")
 SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
-SOURCE_MARK = re.compile(r"^\s*(?:[-*•]\s+)?(?:[^\W\d_]+:\s+)?(?:[\[(]?\d{1,3}[\]).:]\s*)?")
-SOURCE_HEADING = re.compile(r"^\W*[^\W\d_]+(?: [^\W\d_]+)?\W*:?\W*$")
 FIGURE_PATTERN = re.compile(r"\d+")
 PUNCTUATION_PATTERN = re.compile(r"[.,;:!?]")
 
@@ -57,9 +55,9 @@ class AnswerPair(NamedTuple):
     answers: tuple[str, str]
     chunks: tuple[tuple[str, ...], tuple[str, ...]]
     words: tuple[str, str]
-    """The words of each answer, without markup, a repeated query in front and a list of sources at the end."""
+    """The words of each answer, without markup and a repeated query in front."""
     wrapped: tuple[bool, bool]
-    """Whether the answers hold tags, are JSON or URL-encoded, begin with the query or end with a list of sources."""
+    """Whether the answers hold tags, are JSON or URL-encoded, or begin with the query."""
 
     @property
     def is_same(self) -> bool:
@@ -111,7 +109,7 @@ def read_answer_pairs(
 def _read_answer(trace: Trace, chunks: Sequence[ChunkRow]) -> tuple[str, tuple[str, ...], str, bool]:
     """Return an answer, its chunk texts, the words of the answer, and whether markup surrounds them."""
     answer = trace.answer or ""
-    plain = _strip_query(_strip_sources(answer, chunks), trace.query)
+    plain = _strip_query(answer, trace.query)
     return answer, tuple(chunk.text for chunk in chunks), strip_markup(plain), is_wrapped(answer) or plain != answer
 
 
@@ -139,24 +137,6 @@ def is_beginning(part: str, longer: str) -> bool:
     return len(longer.rstrip()) > len(part.rstrip()) and longer.startswith(stem)
 
 
-def _strip_sources(answer: str, chunks: Sequence[ChunkRow]) -> str:
-    """Return an answer without the list of the ids or documents of its chunks at its end, and the heading of the list.
-
-    >>> _strip_sources("Ten.\\n\\nSources:\\n[1] a.md", [ChunkRow("a#1", "Ten.", "a.md", None, None)])
-    'Ten.'
-    """
-    names = {name for chunk in chunks for name in (chunk.id, chunk.document) if name}
-    lines = answer.rstrip().split("\n")
-    end = len(lines)
-    while end and (not lines[end - 1].strip() or _lists_names(lines[end - 1], names)):
-        end -= 1
-    if not any(_lists_names(line, names) for line in lines[end:]):
-        return answer
-    if end and SOURCE_HEADING.match(lines[end - 1]):
-        end -= 1
-    return "\n".join(lines[:end]).rstrip()
-
-
 def _strip_query(answer: str, query: str) -> str:
     """Return an answer without the query that it begins with; one of fewer than four words stays.
 
@@ -168,14 +148,6 @@ def _strip_query(answer: str, query: str) -> str:
     if len(stem.split()) < LEAST_ECHO or not begin.casefold().startswith(stem.casefold()):
         return answer
     return begin[len(stem) :].lstrip(f"{QUERY_ENDS}{QUOTE_MARKS}:*_-–—\n") or answer
-
-
-def _lists_names(line: str, names: Collection[str]) -> bool:
-    """Return whether a line holds nothing but names."""
-    if not any(name in line for name in names):
-        return False
-    parts = [part.strip(" []()*`") for part in re.split(r"[,;]", SOURCE_MARK.sub("", line))]
-    return any(parts) and all(part in names for part in parts if part)
 
 
 def strip_markup(text: str) -> str:

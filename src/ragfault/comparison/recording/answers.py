@@ -50,10 +50,10 @@ def find_other_form(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMisma
 
 
 def find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find answers that are the same but for markup: tags, JSON, reasoning, case, sources; Markdown alone is none.
+    """Find answers that are the same but for markup: tags, JSON, reasoning or case; Markdown is no difference.
 
-    Or but for punctuation, of which one side has none. Where there are many, an answer with tags, in JSON, with its
-    sources or without punctuation is not compared with one of another form: a judge reads them as words.
+    Or but for punctuation, of which one side has none. Where there are many, an answer with tags, in JSON or
+    without punctuation is not compared with one of another form: a judge reads them as words.
     """
     same = [pair for pair in pairs if pair.is_same and operator.ne(*map(strip_markdown, pair.answers))]
     if len(same) < max(LEAST_PAIRS, MARKUP_SHARE * size):
