@@ -361,7 +361,7 @@ def test_few_traces_give_no_wrong_layer(tmp_path: Path):
 @pytest.mark.parametrize(
     ("faults", "layers"),
     [
-        ({"retrieval": 0.6, "grounding": 0.2}, ["retrieval", "generation"]),
+        ({"retrieval": 0.5, "grounding": 0.5}, ["retrieval", "generation"]),
         ({"retrieval": 0.2, "grounding": 0.6}, ["generation", "retrieval"]),
     ],
     ids=["retrieval", "generation"],

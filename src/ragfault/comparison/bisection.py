@@ -115,9 +115,9 @@ def bisect(
     """Name the layer that broke between two runs, or say that the data cannot tell.
 
     The metrics of the decision tree are compared on the paired traces and corrected among themselves; the
-    branches are walked in order and the first that matches is a fault. Other layers are then checked on the pairs
-    on which it cannot be the cause, so that a second fault is not hidden behind the first; the one that made most
-    answers bad stands first. Gold ids that no longer describe the candidate's corpus are left out with a
+    branches are walked in order and the first that matches is a fault. Behind it, generation is found by answers that
+    became bad on the same chunks, and the sources by facts that their texts lost; the fault that made most answers bad
+    stands first. Gold ids that no longer describe the candidate's corpus are left out with a
     warning. The margins and alpha mean what they mean for `compare`.
 
     Every field is searched for the segment that a drop is confined to. Where the pairs as a
