@@ -433,19 +433,6 @@ def least_clusters(level: float) -> int:
     return max(2, 1 + math.ceil(-math.log2(level)))
 
 
-def pairs_to_exclude(difference: Difference, margin: float, alpha: float) -> int | None:
-    """Return about how many pairs rule out a change of the margin, at the present spread; None for no number.
-
-    If all pairs are alike, the interval is that of a pair added at each end of the range.
-    """
-    if has_too_few(difference):
-        return None
-    if difference.deviation:
-        return required_equivalence_pairs(margin, difference.deviation, difference.cluster_size, alpha=alpha)
-    ends, reach = 2 * difference.cluster_size, max(abs(difference.low), abs(difference.high))
-    return math.ceil((difference.n + ends) * reach / margin - ends)
-
-
 def pairs_to_decide(
     difference: Difference, margin: float, *, power: float, alpha: float, family: float = 1, jump: float = 0.0
 ) -> int | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ragfault.comparison.ablation.experiment_cache import CachedJudge
 from ragfault.comparison.ablation.parts import strip_outputs
 from ragfault.comparison.ablation.settings import RepairSettings
-from ragfault.comparison.compare import default_margin, pairs_to_exclude
+from ragfault.comparison.compare import default_margin
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.diagnosis.steps.differences import list_kinds_in_order
 from ragfault.evaluation.evaluator import evaluate
@@ -35,6 +35,8 @@ from ragfault.text.number_format import format_signed
 Agent = Callable[[Trace, RecordedSteps], Trace]
 """An agent that can be run again: it takes a question and the steps that it is to take as recorded."""
 
+MAX_COPIES = 128
+"""Times as many questions as there are, beyond which no number is given."""
 LEAST_SHARE = 0.5
 """Share of what was lost that the repair of a step must recover to name it."""
 Values = NDArray[np.float64]
@@ -227,7 +229,12 @@ def _decide(
         [np.mean(column[np.isfinite(column)] if np.isfinite(column).any() else 0.0) for column in values["source"].T]
     )
     margins = [default_margin(measure, mean, margin) for measure, mean in zip(measures, means, strict=True)]
-    reason = _explain_doubt(result, pairs, margins, 1 - confidence)
+
+    def count_needed(index: int) -> int | None:
+        both = values["source"][:, [index]], values["none"][:, [index]]
+        return _count_needed(*both, measures[index], clusters, margins[index], (confidence, seed))
+
+    reason = _explain_doubt(result, pairs, margins, count_needed)
     if reason:
         return replace(result, sentence=f"cannot tell: {reason}")
     sentence = "no loss is shown between the source and the agent: there is nothing to repair"
@@ -246,7 +253,7 @@ def _explain_doubt(
     result: StepRepairs,
     pairs: Sequence[tuple[MetricInfo, tuple[Difference, float] | None]],
     margins: Sequence[float],
-    alpha: float,
+    count_needed: Callable[[int], int | None],
 ) -> str:
     """Say why it cannot be told that nothing was lost; "" where each metric shows it."""
     if failed := result.errors.get("none", 0):
@@ -255,9 +262,9 @@ def _explain_doubt(
         return f"the agent gave no answer to {result.blank} of {result.questions} questions"
     if not result.losses:
         return "no metric has a value for the answers of both the source and the agent"
-    for (measure, loss), margin in zip(pairs, margins, strict=True):
+    for index, ((measure, loss), margin) in enumerate(zip(pairs, margins, strict=True)):
         if loss is not None and not _excludes_loss(loss[0], measure, margin):
-            needed = pairs_to_exclude(loss[0], margin, alpha)
+            needed = count_needed(index)
             more = "" if needed is None else f"; about {needed:,} questions like these would exclude it"
             return f"{measure.name} may have lost more than {margin:.2g} on {loss[0].n} questions{more}"
     return ""
@@ -265,6 +272,28 @@ def _explain_doubt(
 
 def _excludes_loss(loss: Difference, measure: MetricInfo, margin: float) -> bool:
     return loss.clusters >= 2 and min(_sign(measure) * end for end in (loss.low, loss.high)) >= -margin
+
+
+def _count_needed(
+    before: Values, after: Values, measure: MetricInfo, clusters: Any, margin: float, terms: tuple[float, int]
+) -> int | None:
+    """Count the questions that would exclude a loss of the margin if all were like these; None: not by MAX_COPIES."""
+    labels = np.arange(len(before)) if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    size = int((np.isfinite(before) & np.isfinite(after)).sum())
+    confidence, seed = terms
+
+    def excludes(copies: int) -> bool:
+        several = np.concatenate([labels + copy * len(labels) for copy in range(copies)])
+        old, new = np.tile(before, (copies, 1)), np.tile(after, (copies, 1))
+        [loss] = _compute_losses(old, new, [measure], several, confidence, seed)
+        return loss is not None and _excludes_loss(loss, measure, margin)
+
+    upper = 2
+    while not excludes(upper):
+        upper *= 2
+        if upper > MAX_COPIES:
+            return None
+    return size * next(copies for copies in range(upper // 2 + 1, upper + 1) if copies == upper or excludes(copies))
 
 
 def _compare(
