@@ -379,7 +379,8 @@ def weigh_drops(paired: PairedRuns, drops: Sequence[MetricChange], pairs: Mask) 
 
 def _find_moved(paired: PairedRuns, change: MetricChange) -> Mask:
     moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
-    return np.isfinite(moved) & (moved != 0)
+    differing: Mask = np.isfinite(moved) & (moved != 0)
+    return differing
 
 
 def walk_controlled(
