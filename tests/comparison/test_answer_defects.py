@@ -150,6 +150,7 @@ def test_answers_that_got_worse_beside_a_mismatch_of_the_record_are_never_called
     """Where the logger joins chunks and answers are cut at once, the drop is said, and no layer blamed for it."""
     result = compare(tmp_path, keep, shorten, share=1.0)
     assert (result.verdict, result.faults) == ("cannot tell", ())
+    assert "recorded in other chunks on 100 % of pairs" in result.sentence
     assert "completeness fell by 0.500" in result.sentence
     assert "shows no fault" not in result.sentence
 

@@ -1,9 +1,10 @@
-"""Chunks and citations that one run records otherwise than they were: masked, damaged, or not what was read."""
+"""Chunks and citations that one run records otherwise than they were: masked, damaged, joined, or not what was read."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +16,11 @@ from ragfault.comparison.recording.answers import MASK_PATTERN, find_masked
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Trace
 from ragfault.model.rules import quote_matches
+from ragfault.text.markup import MARKUP_SHARE
 from ragfault.text.normalization import repair_encoding
 
+# of the joined text; headings and separators are the rest
+JOINED_SHARE = 0.8
 # of the pairs with citations
 CITED_SHARE = 0.9
 # fewer pairs with another first chunk, or without, show nothing
@@ -47,10 +51,46 @@ def find_chunk_mismatches(
     """
     return [
         *_find_masked_texts(runs, contents, pairing, pairs),
+        *_find_other_cuts(pairs, len(pairing)),
         *_find_sorted_chunks(contents, pairing, pairs),
         *_find_other_names([[record.citations for record in side] for side in records]),
         *_find_damaged_characters([[record.damage for record in side] for side in records]),
     ]
+
+
+def _find_other_cuts(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find lists of chunks that hold the same text in the same order, cut at other places: a prompt reads the same."""
+    places = [
+        pair.place
+        for pair in pairs
+        if len(pair.chunks[0]) != len(pair.chunks[1])
+        and all(pair.chunks)
+        and any(_holds_all(pair.chunks[side], pair.chunks[1 - side]) for side in (0, 1))
+    ]
+    if len(places) < max(LEAST_PAIRS, MARKUP_SHARE * size):
+        return []
+    mask = mark_places(places, size)
+    text = "the same text is recorded in other chunks on {share} of pairs: joined, or cut at other places"
+    return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"chunks": mask, CHUNK_TEXT: mask})]
+
+
+def _holds_all(longer: Sequence[str], parts: Sequence[str]) -> bool:
+    """Return whether one list holds all texts of a longer list in its order, and little else."""
+    if len(longer) >= len(parts):
+        return False
+    joined, end, size = "".join(map(_remove_space, longer)), 0, 0
+    for piece in map(_remove_space, parts):
+        at = joined.find(piece, end)
+        if at < 0:
+            return False
+        end, size = at + len(piece), size + len(piece)
+    return size >= JOINED_SHARE * len(joined)
+
+
+@lru_cache(maxsize=1 << 11)
+def _remove_space(text: str) -> str:
+    """Return a chunk text without white space; those of recent ones are cached, as chunks are retrieved many times."""
+    return "".join(text.split())
 
 
 def _find_sorted_chunks(
