@@ -19,6 +19,7 @@ from ragfault.comparison.attribution.edited_sources import (
 )
 from ragfault.comparison.attribution.example_traces import pick_examples
 from ragfault.comparison.attribution.pair_scope import PairScope
+from ragfault.comparison.attribution.second_faults import find_second_faults
 from ragfault.comparison.attribution.segment_search import search_segments
 from ragfault.comparison.attribution.step_faults import (
     add_step_checks,
@@ -115,9 +116,9 @@ def bisect(
     """Name the layer that broke between two runs, or say that the data cannot tell.
 
     The metrics of the decision tree are compared on the paired traces and corrected among themselves; the
-    branches are walked in order and the first that matches is a fault. Behind it, generation is found by answers that
-    became bad on the same chunks, and the sources by facts that their texts lost; the fault that made most answers bad
-    stands first. Gold ids that no longer describe the candidate's corpus are left out with a
+    branches are walked in order and the first that matches is a fault. Behind it, generation is checked on the pairs
+    on which it cannot be the cause, and the sources by facts that their texts lost; the fault that made most answers
+    bad stands first. Gold ids that no longer describe the candidate's corpus are left out with a
     warning. The margins and alpha mean what they mean for `compare`.
 
     Every field is searched for the segment that a drop is confined to. Where the pairs as a
@@ -241,37 +242,29 @@ class Blame(NamedTuple):
 def _blame_layers(compared: ComparedMetrics, walk: TreeWalk) -> Blame:
     """Name the layers behind what dropped: those of the pipeline and of steps, then those that the tree names.
 
-    Behind another fault, generation is found by answers that became bad on the same chunks, and the sources by the
-    facts that their texts lost.
+    Behind another fault, generation is found on the pairs on which that fault cannot be the cause, and by answers that
+    became bad on the same chunks; the sources are found by the facts that their texts lost.
     """
     side, scope = compared.scope.paired, compared.scope
     tree = [*decide_checks(compared.full), *decide_step_checks(compared.full), *walk.decisions]
     faults, after_turns = [place_by_texts(scope, fault) for fault in walk.faults], None
-    for named, placed in zip(walk.faults, faults, strict=True):
-        tree = move_decision(tree, named, placed)
-    lost = _find_lost_sources(scope, faults) if faults or walk.dropped("context_recall") else []
     if faults:
-        faults, after_turns = withdraw_by_turns(scope, [*faults, *lost])
-        tree = mark_added(_withdraw_retrieval(tree) if after_turns else tree, lost)
+        faults, rulings = find_second_faults(scope, compared.tree, faults[0])
+        tree = [*move_decision(tree, walk.faults[0], faults[0]), *rulings]
+        faults, after_turns = withdraw_by_turns(scope, faults)
+        tree = _withdraw_retrieval(tree) if after_turns else tree
     is_explained = after_turns is not None and not faults and not compared.is_blocked
     if not compared.is_blocked:
         added = find_harm(side, faults, scope.settings, scope.pairs)
         if not faults and not added and not is_explained:
             defects = [change for change in compared.full.changes if is_defect(change.metric)]
-            added = find_defect_faults(defects, scope.settings.alpha) or lost
+            lost = find_lost_facts(scope) if walk.dropped("context_recall") else None
+            added = find_defect_faults(defects, scope.settings.alpha) or ([] if lost is None else [lost])
         faults, tree = [*faults, *added], mark_added(tree, added)
     faults = _order_by_cause(find_step_faults(compared.full), trace_to_steps(side, faults, scope.pairs))
     broken = _describe_faults(side, trace_to_steps(side, compared.broken, compared.asked), compared.asked)
     shown = order_by_harm(side, (*broken, *_describe_faults(side, faults, scope.pairs)), compared.asked)
     return Blame(shown, tree, after_turns, is_explained)
-
-
-def _find_lost_sources(scope: PairScope, faults: Sequence[LayerFault]) -> list[LayerFault]:
-    """Return the fault of sources that lost facts where their texts were edited and no fault of theirs is known."""
-    if not scope.has_edited_texts or any(fault.layer == "source data" for fault in faults):
-        return []
-    lost = find_lost_facts(scope)
-    return [] if lost is None else [lost]
 
 
 def _order_by_cause(on_steps: Sequence[LayerFault], faults: Sequence[LayerFault]) -> list[LayerFault]:

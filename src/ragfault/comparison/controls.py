@@ -384,11 +384,16 @@ def _find_moved(paired: PairedRuns, change: MetricChange) -> Mask:
 
 
 def walk_controlled(
-    paired: PairedRuns, comparison: Comparison, differences: Sequence[RunDifference], mask: Mask
+    paired: PairedRuns,
+    comparison: Comparison,
+    differences: Sequence[RunDifference],
+    mask: Mask,
+    *,
+    retrieval_unaffected: bool = False,
 ) -> tuple[TreeWalk, WeighedDrops]:
     """Walk the tree over the changes of a comparison, in which a drop that no layer is blamed for is no drop."""
     weighed = weigh_drops(paired, [change for change in comparison.changes if change.state == "dropped"], mask)
     moved = weighed.doubts | weighed.unknown | weighed.harmless
     changes = tuple(replace(c, state="cannot tell") if c.metric in moved else c for c in comparison.changes)
-    walk = TreeWalk(replace(comparison, changes=changes), differences)
+    walk = TreeWalk(replace(comparison, changes=changes), differences, retrieval_unaffected=retrieval_unaffected)
     return walk, weighed

@@ -141,10 +141,15 @@ class ComparisonView(Protocol):
 
 
 class TreeWalk:
-    """Walk through the tree over the changes of one comparison."""
+    """Walk through the tree over the changes of one comparison.
 
-    def __init__(self, comparison: ComparisonView, differences: Sequence[RunDifference]) -> None:
-        self.comparison, self.differences = comparison, differences
+    With `retrieval_unaffected`, the pairs are those whose retrieval did not get worse: retrieval counts as steady.
+    """
+
+    def __init__(
+        self, comparison: ComparisonView, differences: Sequence[RunDifference], *, retrieval_unaffected: bool = False
+    ) -> None:
+        self.comparison, self.differences, self.retrieval_unaffected = comparison, differences, retrieval_unaffected
         self.changes = {metric_name(change.metric): change for change in comparison.changes}
         self.faults: list[LayerFault] = []
         self.decisions: list[BranchDecision] = []
@@ -203,7 +208,7 @@ class TreeWalk:
     @property
     def retrieval_steady(self) -> bool:
         """Return whether retrieval is shown not to have dropped: the same chunks, or every metric steady or better."""
-        if self.comparison.same_chunks == self.comparison.pairs:
+        if self.retrieval_unaffected or self.comparison.same_chunks == self.comparison.pairs:
             return True
         known = [self.changes[name] for name in (*GOLD_METRICS, EQUAL_DEPTH) if self.state_of(name) is not None]
         return bool(known) and all(map(excludes_drop, known))
@@ -214,7 +219,7 @@ class TreeWalk:
         known = [self.changes[name] for name in GOLD_METRICS if self.state_of(name) is not None]
         fell = any(d.name == "depth" and (d.candidate or 0.0) < (d.baseline or 0.0) for d in self.differences)
         fell |= any(difference.name == "copies" and _rise(difference) >= MAX_COPIES for difference in self.differences)
-        return fell and not (known and all(map(excludes_drop, known)))
+        return fell and not self.retrieval_unaffected and not (known and all(map(excludes_drop, known)))
 
     @property
     def verdict(self) -> Literal["fault", "no fault", "cannot tell"]:
