@@ -1,4 +1,8 @@
-"""Measures the running average of the weights on kept groups: python -m training.encoder.measure DATA BASE STATE."""
+"""Measures the running average of the weights on kept groups: python -m training.encoder.measure DATA BASE STATE.
+
+With `--model multilingual` the second model is measured: three classes and keys in each of its languages, on writers
+that it was not trained on, and on public pairs kept apart.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +16,21 @@ import numpy as np
 import torch
 
 from ragfault.judges.encoder.evidence import claim_text, evidence
-from ragfault.judges.encoder.model import ENGLISH
+from ragfault.judges.encoder.model import ENGLISH, MULTILINGUAL
 from training.authored.check import auroc
 from training.data_files import Row, iterate_rows
 from training.encoder.model import Encoder, read_configuration
 from training.encoder.rows import (
     LANGUAGES,
     LETTERS,
+    OTHER_LANGUAGES,
     Pair,
     answer_sentences,
     authored_items,
     authored_key_rows,
+    entailment_rows,
     is_measured,
+    is_test_writer,
     key_rows,
     ragtruth_pairs,
     relevance_rows,
@@ -180,20 +187,79 @@ def head_figures(reader: Reader, data: Path, read: Callable, head: str, count: i
     return {"pairs": len(pairs), "auroc": auroc(first, [v for v, p in zip(values, pairs, strict=True) if p.label != 0])}
 
 
+def three_class_figures(reader: Reader, writer: str) -> dict[str, float]:
+    """Return the share of the claims of a test writer, in each language, whose one class of three is right."""
+    items = [item for item in authored_items(OTHER_LANGUAGES) if item.writer == writer]
+    pairs = [
+        Pair(
+            item.unit,
+            evidence(item.chunks, item.claim, item.query, 1),
+            claim_text(item.claim, item.query, item.history),
+            "entailment",
+            LETTERS[item.label],
+        )
+        for item in items
+    ]
+    right = reader.probabilities(pairs).argmax(1) == np.array([pair.label for pair in pairs])
+    languages = np.array([item.language for item in items])
+    figures = {language: float(right[languages == language].mean()) for language in sorted(OTHER_LANGUAGES)}
+    return {"items": len(items), "mean": float(np.mean(list(figures.values()))), **figures}
+
+
+def public_figures(reader: Reader, data: Path, count: int = 800) -> dict[str, float]:
+    """Return the share of three classes that is right on public pairs kept apart; OCNLI is never trained on."""
+    figures = {}
+    for name in ("ocnli", "indonli", "inferes", "farstail", "mnli_dev"):
+        pairs = list(entailment_rows(name, 1)(data))
+        if name != "ocnli":
+            pairs = [pair for pair in pairs if is_measured(pair.group)]
+        pairs = random.Random(1).sample(pairs, min(count, len(pairs)))
+        values = reader.probabilities(pairs)
+        figures[name] = float((values.argmax(1) == np.array([pair.label for pair in pairs])).mean())
+    return figures
+
+
+def key_figures(reader: Reader, data: Path) -> dict[str, float]:
+    """Return right or wrong on the keys of test writers: the share that is right, and the AUROC, of each language."""
+    rows = [pair for pair in authored_key_rows(OTHER_LANGUAGES)(data) if is_test_writer(pair.group)]
+    pairs = [pair for pair in rows if pair.head == "agreement"]
+    values = reader.probabilities(pairs, "agreement")[:, 0]
+    same = np.array([pair.label == 0 for pair in pairs])
+    figures = {
+        "pairs": len(pairs),
+        "accuracy": float(((values > 0.5) == same).mean()),
+        "auroc": auroc(list(values[same]), list(values[~same])),
+    }
+    languages = np.array([pair.group[:2] for pair in pairs])
+    for language in sorted(OTHER_LANGUAGES):
+        at = languages == language
+        figures[language] = auroc(list(values[same & at]), list(values[~same & at]))
+    return figures
+
+
 def main() -> None:
     """Print one line of figures a set."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("base", type=Path)
     parser.add_argument("state", type=Path)
+    parser.add_argument("--model", choices=[ENGLISH, MULTILINGUAL], default=ENGLISH)
+    parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(options.threads)
     reader = Reader(options.base, options.state)
 
     def show(name: str, figures: dict[str, float]) -> None:
         rounded = {key: round(value, 3) for key, value in figures.items()}
         print(json.dumps({"seen": reader.seen, "set": name, **rounded}), flush=True)
 
+    if options.model == MULTILINGUAL:
+        show("three classes, short texts of w35", three_class_figures(reader, "w35"))
+        show("three classes, units of w22", three_class_figures(reader, "w22"))
+        show("three classes, public", public_figures(reader, options.data))
+        show("keys of w43", key_figures(reader, options.data))
+        show("reply", head_figures(reader, options.data, reply_rows(OTHER_LANGUAGES), "reply"))
+        return
     show("contrast", contrast_figures(reader, options.data))
     show("authored", authored_figures(reader))
     show("agreement", head_figures(reader, options.data, key_rows, "agreement"))

@@ -166,12 +166,17 @@ def authored_rows(languages: frozenset[str], two_windows: float) -> Reader:
     return read
 
 
-def authored_short_rows(data: Path) -> Iterator[Pair]:
-    """Yield the claims of authored short texts, each under its two passages."""
-    del data
-    for item in read_shorts():
-        second = claim_text(item.claim, item.query)
-        yield Pair(item.unit, item.chunks[0], second, "entailment", LETTERS[item.label])
+def authored_short_rows(languages: frozenset[str]) -> Reader:
+    """Return the reader of authored short texts: each claim under its two passages."""
+
+    def read(data: Path) -> Iterator[Pair]:
+        del data
+        for item in read_shorts():
+            if item.language in languages:
+                second = claim_text(item.claim, item.query)
+                yield Pair(item.unit, item.chunks[0], second, "entailment", LETTERS[item.label])
+
+    return read
 
 
 def authored_lines(folder: str, languages: frozenset[str] = LANGUAGES[ENGLISH]) -> Iterator[tuple[str, Row]]:
@@ -251,6 +256,20 @@ def authored_relevance(chance: random.Random, languages: frozenset[str] = LANGUA
                 yield Pair(unit, units[other][1], query, "relevance", 1)
 
 
+def answer_relevance(chance: random.Random, languages: frozenset[str]) -> Iterator[Pair]:
+    """Yield questions of authored keys with a sentence that answers them, rightly or wrongly, and with those that do not.
+
+    A passage is relevant to a question if it answers it; that it is on the topic does not suffice.
+    """
+    for group, row in authored_lines("keys", languages):
+        answering = [text for text, label in row["answers"] if label in ("same", "different") and len(text) >= 25]
+        for text in chance.sample(answering, min(2, len(answering))):
+            yield Pair(group, text, row["query"], "relevance", 0)
+        for text, label in row["answers"]:
+            if label == "unrelated":
+                yield Pair(group, text, row["query"], "relevance", 1)
+
+
 def nomiracl_pairs(data: Path, chance: random.Random, others: float, languages: frozenset[str]) -> Iterator[Pair]:
     """Yield passages and questions of NoMIRACL in some languages, with a share of the irrelevant passages."""
     for row in iterate_rows(data / "entailment_train" / "relevance_multilingual.jsonl.gz"):
@@ -263,6 +282,7 @@ def relevance_rows(data: Path) -> Iterator[Pair]:
     """Yield passages and questions: authored ones and the public sets, with fewer of the irrelevant passages."""
     chance = random.Random(17)
     yield from authored_relevance(chance)
+    yield from answer_relevance(chance, LANGUAGES[ENGLISH])
     for row in iterate_rows(data / "wikiqa.jsonl.gz"):
         if row["split"] == "train" and (row["label"] or chance.random() < 0.25):
             yield Pair(row["source_id"], row["passage"], row["query"], "relevance", 0 if row["label"] else 1)
@@ -277,6 +297,7 @@ def multilingual_relevance_rows(data: Path) -> Iterator[Pair]:
     """Yield passages and questions in many languages, with fewer of the irrelevant passages."""
     chance = random.Random(3)
     yield from authored_relevance(chance, LANGUAGES[MULTILINGUAL])
+    yield from answer_relevance(chance, LANGUAGES[MULTILINGUAL])
     languages = LANGUAGES[MULTILINGUAL] | {"ar", "bn", "fa", "fi", "hi", "id", "ko", "ru", "sw", "te", "yo"}
     yield from nomiracl_pairs(data, chance, 0.25, languages)
 
@@ -289,7 +310,8 @@ def read_one_window(name: str) -> Reader:
 # For each model, each source with its reader and its share of the pairs that are drawn.
 SOURCES: dict[str, dict[str, tuple[Reader, float]]] = {
     ENGLISH: {
-        "authored": (authored_rows(LANGUAGES[ENGLISH], 0.4), 0.5),
+        "authored": (authored_rows(LANGUAGES[ENGLISH], 0.4), 0.4),
+        "authored short texts": (authored_short_rows(LANGUAGES[ENGLISH]), 0.25),
         "lingnli": (entailment_rows("lingnli"), 0.08),
         "mnli_dev": (entailment_rows("mnli_dev"), 0.04),
         "snli": (entailment_rows("snli"), 0.01),
@@ -303,16 +325,16 @@ SOURCES: dict[str, dict[str, tuple[Reader, float]]] = {
         "realsumm_pyrxsum": (entailment_rows("realsumm_pyrxsum"), 0.01),
         "ragtruth": (ragtruth_rows, 0.08),
         "keys": (key_rows, 0.03),
-        "authored_keys": (authored_key_rows(LANGUAGES[ENGLISH]), 0.16),
-        "replies": (reply_rows(), 0.005),
-        "relevance": (relevance_rows, 0.02),
+        "authored_keys": (authored_key_rows(LANGUAGES[ENGLISH]), 0.3),
+        "replies": (reply_rows(), 0.02),
+        "relevance": (relevance_rows, 0.1),
     },
     # Short pairs first: a base that has read no entailment learns little from long passages that differ in a word.
     # OCNLI may not be used for what is sold: it measures Chinese and is not trained on.
     MULTILINGUAL: {
         "authored": (authored_rows(LANGUAGES[ENGLISH], 0.0), 0.08),
         "authored in other languages": (authored_rows(OTHER_LANGUAGES, 0.0), 0.1),
-        "authored short texts": (authored_short_rows, 0.6),
+        "authored short texts": (authored_short_rows(LANGUAGES[MULTILINGUAL]), 0.6),
         "lingnli": (read_one_window("lingnli"), 0.2),
         "mnli_dev": (read_one_window("mnli_dev"), 0.12),
         "snli": (read_one_window("snli"), 0.04),
@@ -323,8 +345,8 @@ SOURCES: dict[str, dict[str, tuple[Reader, float]]] = {
         "inferes": (read_one_window("inferes"), 0.06),
         "farstail": (read_one_window("farstail"), 0.05),
         "danish_fever": (read_one_window("danish_fever"), 0.01),
-        "authored_keys": (authored_key_rows(LANGUAGES[MULTILINGUAL]), 0.08),
+        "authored_keys": (authored_key_rows(LANGUAGES[MULTILINGUAL]), 0.25),
         "replies": (reply_rows(LANGUAGES[MULTILINGUAL]), 0.01),
-        "relevance": (multilingual_relevance_rows, 0.01),
+        "relevance": (multilingual_relevance_rows, 0.04),
     },
 }
