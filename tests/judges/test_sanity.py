@@ -249,7 +249,6 @@ GAPS = (
     Gap("roles", "Norway beat Brazil in the final of 1998.", ALL, ORDER),
     Gap("roles", "Lindqvist Marine acquired Halvorsen Shipping in 2014.", READER, ORDER),
     Gap("opposites", "Ibuprofen reduces the risk of stomach bleeding when taken with alcohol.", READER, SINGLE),
-    Gap("opposites", "Smoking is permitted in all common areas.", READER, SINGLE),
     Gap("years", "The opera house of Vienna opened in 1978.", ALL, BESIDE),
     Gap("alike", "Lagos is the largest city of Niger.", ALL, NEAR),
     Gap("amounts", "Revenue was $40 million in 2022.", ALL, BESIDE),

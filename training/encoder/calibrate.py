@@ -58,7 +58,7 @@ AUTHORED_WEIGHT = 2.0
 MOST_REFERENCES = 100
 # At most this share of answers may be called refusals: the mean of authored ones, which were written to look alike, of
 # public ones, and of plain statements.
-ANSWERS_REFUSED = {ENGLISH: 0.005, MULTILINGUAL: 0.015}
+ANSWERS_REFUSED = {ENGLISH: 0.01, MULTILINGUAL: 0.015}
 
 
 class KeyedAnswer(NamedTuple):

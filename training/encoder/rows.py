@@ -257,7 +257,7 @@ def authored_relevance(chance: random.Random, languages: frozenset[str] = LANGUA
 
 
 def answer_relevance(chance: random.Random, languages: frozenset[str]) -> Iterator[Pair]:
-    """Yield questions of authored keys with a sentence that answers them, rightly or wrongly, and with those that do not.
+    """Yield questions of authored keys with sentences that answer them, rightly or wrongly, and with others.
 
     A passage is relevant to a question if it answers it; that it is on the topic does not suffice.
     """

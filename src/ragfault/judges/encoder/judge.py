@@ -15,7 +15,7 @@ import numpy as np
 from ragfault.judges.assembly import ScorerJudge, assemble_verdicts
 from ragfault.judges.calibration import UNSURE_RANGE
 from ragfault.judges.checks.claims import strip_marks
-from ragfault.judges.checks.languages import is_foreign
+from ragfault.judges.checks.languages import differ_in_language, is_foreign
 from ragfault.judges.checks.passages import Passage, split_passage
 from ragfault.judges.checks.queries import TASK_QUERY
 from ragfault.judges.embedded.features import FEATURE_COLUMNS
@@ -47,14 +47,11 @@ from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.records import ClaimSupport, Trace, Verdicts
 from ragfault.text.sentences import split_sentences
 
-VERSION = 9
+VERSION = 10
 VERBATIM_ODDS = -10.0
 """The log-odds that a claim is not supported if it is a sentence of a passage, word for word: nothing is read then."""
 
 
-SURE_DISAGREEMENT = 0.08
-"""The multilingual model says that an answer is wrong only below this agreement: of the right answers of a writer on
-whom nothing was trained 1 % are below it and 19 % below `AGREEMENT_UNSURE`, of the others 15 and 65 %."""
 MAX_THREADS = 4
 """Traces read at once, at most: what is not read by the encoder, a fifth of the time, is done one after the other."""
 
@@ -137,13 +134,11 @@ class EncoderSession:
         """Return the agreement with one reference; a pair is read once.
 
         The models read short references wrongly now and then: against one that is restated their reading is no
-        evidence, nor is that of the multilingual model unless it is very sure.
+        evidence.
         """
         if (answer, reference) not in self._agreements:
-            model = self.choose_model(answer, reference)
-            read = load_encoder(model).predict_agreement(self._query, reference, answer)
-            is_unsure = model == MULTILINGUAL and read >= SURE_DISAGREEMENT
-            lowest = fmean(AGREEMENT_UNSURE) if is_unsure or restates_figures(self._query, reference, answer) else 0.0
+            read = self.load_model(answer, reference).predict_agreement(self._query, reference, answer)
+            lowest = fmean(AGREEMENT_UNSURE) if restates_figures(self._query, reference, answer) else 0.0
             self._agreements[answer, reference] = max(lowest, read)
         return self._agreements[answer, reference]
 
@@ -174,8 +169,8 @@ class EncoderSession:
         signs = self.read_signs(claims, passages, reads_copies=False)
         if signs is None:
             return located
-        if signs.model == MULTILINGUAL and not signs.is_other_language:
-            # The words of the embedded judge, which are English, tell few other languages apart.
+        if not signs.is_other_language:
+            # By its words, which are English, the embedded judge takes tables and other languages for foreign.
             located = [item._replace(reason=None) if item.reason == FOREIGN_REASON else item for item in located]
         odds = np.where(signs.is_verbatim, VERBATIM_ODDS, load_stack(signs.model).predict_odds(signs.inputs))
         self._odds_by_claims.setdefault(tuple(claims), odds)
@@ -196,7 +191,6 @@ class EncoderSession:
         texts = tuple(passage.text for passage in passages if passage.text.strip())
         query = "" if TASK_QUERY.match(self._query) else self._query
         model = self.choose_model(" ".join(claims), " ".join(texts))
-        foreign = {is_foreign(" ".join(parts)) for parts in (claims, texts)}
         overlap = weighed.features[:, FEATURE_COLUMNS["joint"]]
         sentences = {bare_text(text[part.start : part.end]) for text in texts for part in split_passage(text)}
         is_verbatim = np.array([bare_text(claim) in sentences for claim in claims])
@@ -207,7 +201,8 @@ class EncoderSession:
         ]
         logits = np.zeros((len(claims), len(HEADS["entailment"])))
         logits[is_read] = load_encoder(model).read_entailment(pairs)
-        return ClaimSigns(logits, weighed.odds, overlap, is_verbatim, model, is_other_language=len(foreign) > 1)
+        is_other = differ_in_language(" ".join(claims), " ".join(texts))
+        return ClaimSigns(logits, weighed.odds, overlap, is_verbatim, model, is_other_language=is_other)
 
     def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
         odds = self._odds_by_claims.get(tuple(claims))
