@@ -142,6 +142,15 @@ def test_a_sentence_of_a_chunk_is_supported_and_a_word_of_it_is_read() -> None:
     assert signs.is_verbatim.tolist() == [True, False]
 
 
+@pytest.mark.parametrize("reference", ["Not answerable from the documents.", "The documents do not say who it is."])
+def test_a_reference_that_refuses_is_stated_by_a_refusal_alone(reference: str) -> None:
+    """A refusal agrees with a reference that says that there is no answer, and a claim does not."""
+    session = JUDGE.open_session("Who runs the map room?")
+    assert session.score_agreement("Sorry, I could not find that in the excerpts.", [reference]) == 1
+    assert session.score_agreement("Ada Brook runs the map room.", [reference]) == 0
+    assert session.score_agreement("Ada Brook runs the map room.", [reference, "Ada Brook"]) > 0.6
+
+
 @pytest.mark.parametrize("mark", [" [1]", " [1][2]", "【4†source】", " [plan.pdf#page=3]", " (Source 2)", "¹", " [^1]"])
 def test_a_citation_mark_does_not_change_how_a_claim_is_read(mark: str) -> None:
     """A claim is as likely with a mark of its source as without it, at its end and within it."""

@@ -170,12 +170,12 @@ def diagnose_trace(trace: Trace, verdicts: Verdicts) -> Diagnosis:
 def _compare_with_key(trace: Trace, verdicts: Verdicts, agreement: float | None) -> KeyOutcome | None:
     """Return what the answer key says of the answer; None without a key or an answer.
 
-    An answer that refuses one part and repeats the reference is right.
+    An answer that refuses one part and repeats the reference is right, and so is a refusal where the reference is one.
     """
     if not isinstance(verdicts, GoldVerdicts) or not trace.answer or verdicts.answer is None:
         return None
     if verdicts.answer.refused:
-        if verdicts.covered is not False and match_answer(trace):
+        if verdicts.answer.agreement == 1 or (verdicts.covered is not False and match_answer(trace)):
             return "right answer"
         return "cannot tell" if verdicts.covered is None else "wrong refusal" if verdicts.covered else "right refusal"
     if agreement is not None:

@@ -123,7 +123,12 @@ class EncoderSession:
         return load_encoder(self.choose_model(*texts))
 
     def score_agreement(self, answer: str, references: Sequence[str]) -> float | None:
-        settled = {reference: settle_agreement(answer, reference) for reference in references if reference.strip()}
+        settled = {
+            # A reference that says that there is no answer is stated by a refusal, and by nothing else.
+            reference: self.is_refusal(answer) if self.is_refusal(reference) else settle_agreement(answer, reference)
+            for reference in references
+            if reference.strip()
+        }
         if True in settled.values():
             return 1.0
         open_references = select_references(answer, [text for text, result in settled.items() if result is None])
