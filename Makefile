@@ -93,8 +93,9 @@ else
 endif
 
 ifdef UV
-install = uv pip install -q --python $(BIN)/python --require-hashes $(2) -r $(1) && \
-	uv pip install -q --python $(BIN)/python --no-deps -e .
+# Copies, not hard links: nltk refuses to read a file with two names.
+install = uv pip install -q --link-mode copy --python $(BIN)/python --require-hashes $(2) -r $(1) && \
+	uv pip install -q --link-mode copy --python $(BIN)/python --no-deps -e .
 else
 install = $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes $(2) -r $(1) && \
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
