@@ -39,15 +39,17 @@ def refuse(trace: Trace, seen: Verdicts) -> Pair:
     return (replace(trace, answer="I do not know."), replace(seen, claim=(), truth=(), fact=facts, answer=answer))
 
 
+def evaluate_refusals(folder: Path, answerable: bool) -> tuple[Run, Run]:
+    """Evaluate a baseline, and a candidate that is better grounded and refuses the first 40 of 200 queries."""
+    old = keyed(make_verdicts(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable)
+    new = refusing(make_verdicts(200, 2, retrieval=-1.0), range(40), answerable=answerable)
+    return evaluate_system(folder / "old", old), evaluate_system(folder / "new", new)
+
+
 @pytest.mark.parametrize("answerable", [False, True])
 def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, answerable: bool):
     """A candidate that is better grounded and refuses is no fault where the refusals are right, and one where not."""
-    old = evaluate_system(
-        tmp_path / "old", keyed(make_verdicts(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable)
-    )
-    new = evaluate_system(
-        tmp_path / "new", refusing(make_verdicts(200, 2, retrieval=-1.0), range(40), answerable=answerable)
-    )
+    old, new = evaluate_refusals(tmp_path, answerable)
     result = bisect(old, new)
     assert result.verdict == ("fault" if answerable else "no fault")
     assert "ompleteness fell" in result.sentence
@@ -60,12 +62,7 @@ def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, an
 @pytest.mark.parametrize("answerable", [False, True])
 def test_a_gate_passes_no_refusal_that_did_harm(tmp_path: Path, answerable: bool):
     """Completeness does not fail a gate for right refusals; for wrong ones it does, and so do right answers."""
-    old = evaluate_system(
-        tmp_path / "old", keyed(make_verdicts(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable)
-    )
-    new = evaluate_system(
-        tmp_path / "new", refusing(make_verdicts(200, 2, retrieval=-1.0), range(40), answerable=answerable)
-    )
+    old, new = evaluate_refusals(tmp_path, answerable)
     report = check_regression(pair_runs(old, new), GateSettings(max_drop=0.1))
     results = {row.change.metric: row.result for row in report.decisions}
     assert (results["completeness"] == "fail") == answerable

@@ -144,10 +144,10 @@ def test_a_sentence_of_a_chunk_is_supported_and_a_word_of_it_is_read() -> None:
 
 @pytest.mark.parametrize("reference", ["Not answerable from the documents.", "The documents do not say who it is."])
 def test_a_reference_that_refuses_is_stated_by_a_refusal_alone(reference: str) -> None:
-    """A refusal agrees with a reference that says that there is no answer, and a claim does not."""
+    """A refusal agrees with a reference that says that there is no answer; a claim beside it is called wrong."""
     session = JUDGE.open_session("Who runs the map room?")
     assert session.score_agreement("Sorry, I could not find that in the excerpts.", [reference]) == 1
-    assert session.score_agreement("Ada Brook runs the map room.", [reference]) == 0
+    assert session.score_agreement("Ada Brook runs the map room.", [reference]) < 0.25
     assert session.score_agreement("Ada Brook runs the map room.", [reference, "Ada Brook"]) > 0.6
 
 

@@ -179,7 +179,7 @@ class ComparedMetrics(NamedTuple):
 
     @property
     def is_blocked(self) -> bool:
-        """Return whether a mismatch of the pairs, or a fault of the pipeline, may be what moved the metrics."""
+        """Return whether unlike pairs or a fault of the pipeline may explain the changes of the metrics."""
         return bool(self.broken) or any(mismatch.blocks for mismatch in self.full.mismatches)
 
     @property
@@ -274,7 +274,7 @@ def _order_by_cause(on_steps: Sequence[LayerFault], faults: Sequence[LayerFault]
 
 
 def _word_verdict(compared: ComparedMetrics, walk: TreeWalk, weighed: WeighedDrops, blame: Blame) -> VerdictSentence:
-    """Return verdict and sentence: what is shown, then all that may explain it or keeps harm from being ruled out."""
+    """Return the verdict and its sentence: what is shown, what else may explain it, and what harm stays possible."""
     side, faults = compared.scope.paired, blame.faults
     if blame.is_explained and not faults:
         decided: VerdictSentence = "cannot tell", f"No layer is shown to have broken: {blame.after_turns}."

@@ -391,7 +391,7 @@ def walk_controlled(
     *,
     retrieval_unaffected: bool = False,
 ) -> tuple[TreeWalk, WeighedDrops]:
-    """Walk the tree over the changes of a comparison, in which a drop that no layer is blamed for is no drop."""
+    """Walk the decision tree over the changes of a comparison; a drop for which no layer is to blame is left out."""
     weighed = weigh_drops(paired, [change for change in comparison.changes if change.state == "dropped"], mask)
     moved = weighed.doubts | weighed.unknown | weighed.harmless
     changes = tuple(replace(c, state="cannot tell") if c.metric in moved else c for c in comparison.changes)

@@ -241,7 +241,7 @@ def decide_checks(comparison: Comparison) -> list[BranchDecision]:
 
 
 def decide_count(change: MetricChange, branch: str, layer: FaultLayer, why: str, *, shown: bool) -> BranchDecision:
-    """Return the decision on a count of traces: a fault if its rise is shown, ruled out if it did not rise."""
+    """Decide on a check that counts traces: a fault if the count surely rose, ruled out if it did not rise."""
     outcome: BranchOutcome = "fault" if shown else "cannot tell" if change.rises else "ruled out"
     return BranchDecision(branch=branch, layer=layer, outcome=outcome, why=why)
 

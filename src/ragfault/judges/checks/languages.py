@@ -20,11 +20,11 @@ LANGUAGE_NAMES = {
     "sr": "Serbian", "sv": "Swedish", "ta": "Tamil", "te": "Telugu", "th": "Thai", "tr": "Turkish", "uk": "Ukrainian",
     "vi": "Vietnamese", "zh": "Chinese",
 }  # fmt: skip
-"""Code → name of each language that is told apart."""
+"""Language code → English name, for each language that can be detected."""
 LEAST_MARGIN = 10.0
-"""A text is in another language if that is so many times likelier, as a natural logarithm."""
+"""Least log-likelihood ratio (natural logarithm) from which a text is said to be in another language."""
 DETECTED_LENGTH = 1_000
-"""Of a text so many characters are read."""
+"""Characters of a text that are read, from its start."""
 CACHED_TEXTS = 4_096
 LATIN_PATTERN = re.compile(r"[A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff]")
 OTHER_SCRIPT_PATTERN = re.compile(r"[^\W\d_A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff]")

@@ -123,9 +123,11 @@ class EncoderSession:
         return load_encoder(self.choose_model(*texts))
 
     def score_agreement(self, answer: str, references: Sequence[str]) -> float | None:
+        refuses = self.is_refusal(answer)
         settled = {
-            # A reference that says that there is no answer is stated by a refusal, and by nothing else.
-            reference: self.is_refusal(answer) if self.is_refusal(reference) else settle_agreement(answer, reference)
+            # A reference that says that there is no answer is stated by a refusal. Whether a claim is another thing is
+            # read: a terse reference ("None") may be taken for a refusal.
+            reference: True if refuses and self.is_refusal(reference) else settle_agreement(answer, reference)
             for reference in references
             if reference.strip()
         }
