@@ -60,14 +60,23 @@ def ends_within_sentence(answer: str) -> bool:
     (True, False)
     >>> ends_within_sentence("There are three ways to pay for a ticket:\\n1. In cash at the counter of the pier")
     False
+    >>> ends_within_sentence("1. Open the doors.\\n2. Turn off the gas.\\n3. Put out flames, and do not touch the")
+    True
     """
     text = answer.rstrip()
     if len(text.split()) < MIN_SENTENCE or text[-1] in ENDS:
         return False
-    last = text.splitlines()[-1]
+    *lines, last = text.splitlines()
     # an address, a number or a name of a file is whole where it ends
     is_word = re.sub(r"[,\-–—’']", "", last.split()[-1]).isalpha()
-    return is_word and len(last.split()) >= MIN_LINE and not LIST_ITEM.match(last)
+    is_open_item = LIST_ITEM.match(last) and not _end_items_with_stops(lines)
+    return is_word and len(last.split()) >= MIN_LINE and not is_open_item
+
+
+def _end_items_with_stops(lines: Iterable[str]) -> bool:
+    """Return whether there are list items, each of which ends with a stop, so that one without it was cut off."""
+    items = [line.rstrip() for line in lines if LIST_ITEM.match(line)]
+    return bool(items) and all(item[-1] in ENDS for item in items)
 
 
 def is_cut_off(trace: Trace, verdicts: Verdicts, *, closed: bool) -> bool:

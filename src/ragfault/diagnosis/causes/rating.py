@@ -11,7 +11,7 @@ from ragfault.diagnosis.records import Diagnosis
 from ragfault.judges.checks.claims import is_refusal
 from ragfault.model.finish_reasons import get_finish_kind
 from ragfault.model.gold_evidence import AGREEMENT_UNSURE, match_answer
-from ragfault.model.records import Trace, Verdicts
+from ragfault.model.records import GoldVerdicts, Trace, Verdicts
 from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query, settle_groundedness
 from ragfault.text.markup import REASONING_PATTERN, is_json, may_reason, unfence
 
@@ -103,15 +103,15 @@ def _rate_by_key(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis) -> floa
             return 1 - BAD_IF_PLAIN if trace.answerable is False else BAD_IF_PLAIN
         case "wrong refusal":
             return BAD_IF_PLAIN
-        case "missed refusal":
-            return BAD_IF_PLAIN if trace.answerable is False else None
-        case "cannot tell" if verdicts.answer is not None and verdicts.answer.refused:
-            # The key has an answer, which who asked did not get, whatever was retrieved.
-            if (
-                agreement is not None
-                and agreement <= AGREEMENT_UNSURE[0]
-                and not any(map(is_refusal, trace.references))
-            ):
+        case "missed refusal" if trace.answerable is False:
+            return BAD_IF_PLAIN
+        case "cannot tell" | "missed refusal" if agreement is not None and verdicts.answer is not None:
+            refused = verdicts.answer.refused
+            if refused and agreement <= AGREEMENT_UNSURE[0] and not any(map(is_refusal, trace.references)):
+                # The key has an answer, which who asked did not get, whatever was retrieved.
+                return 1 - agreement
+            if not refused and isinstance(verdicts, GoldVerdicts) and verdicts.covered is False:
+                # Chunks without the passage support what is not the answer: the judge of them tells nothing.
                 return 1 - agreement
     return None
 

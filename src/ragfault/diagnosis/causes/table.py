@@ -196,7 +196,8 @@ def _find_ignored_history(case: Case) -> Clue | None:
     """Find a follow-up that was searched as it stands, and whose passage was not found.
 
     A rewriting that returns what it was given did not rewrite. A query follows up if it points back by a pronoun, opens
-    with a word that joins it to what was said, or names nothing while the user's turns before it do.
+    with a word that joins it to what was said, or names nothing while the user's turns before it do. Where no search
+    was recorded, what came back shows it.
     """
     trace = case.trace
     if case.covered is not False or not trace.history or not _follows_up(trace):
@@ -204,11 +205,21 @@ def _find_ignored_history(case: Case) -> Clue | None:
     retrieving = [step for step in trace.steps or () if step.kind == "retrieve" and step.input]
     rewriting = [step for step in trace.steps or () if step.kind == "rewrite" and step.output]
     searched = [(step, step.input or "") for step in retrieving] or [(step, step.output or "") for step in rewriting]
+    sure = LIKELY if has_answer_key(trace) else POSSIBLE
+    if not searched and _is_about_query_alone(trace):
+        return Clue(POSSIBLE, trace.query, "the chunks are about its words and not about the turns before")
     if not searched or any(normalize_answer(text) != normalize_answer(trace.query) for _, text in searched):
         return None
     step, text = searched[0]
-    sure = LIKELY if has_answer_key(trace) else POSSIBLE
     return Clue(sure, text, "a follow-up was searched without its history", step=step.id)
+
+
+def _is_about_query_alone(trace: Trace) -> bool:
+    """Return whether the chunks have fewer words of the user's turns before than of the query, and not most of them."""
+    shown = " ".join(chunk.text for chunk in trace.chunks or ())
+    before = " ".join(turn.text for turn in trace.history or () if turn.role == "user")
+    share = _measure_overlap(before, shown)
+    return bool(shown) and share < min(MIN_OVERLAP, _measure_overlap(trace.query, shown))
 
 
 def _follows_up(trace: Trace) -> bool:
@@ -228,10 +239,12 @@ def _find_wrong_source(case: Case) -> Clue | None:
     """Find what the answer key calls wrong and a chunk says all the same.
 
     A claim that the judge found in no sentence, or is unsure of, accuses no source; nor does one that answers another
-    question.
+    question, nor any where a chunk says what the key says.
     """
     problem = case.find_problem("false_claim")
     if problem is None or case.find_problem("contradicted_claim") or case.covered is False or _is_off_topic(case):
+        return None
+    if _show_key(case):
         return None
     if not problem.evidence or any(
         claim.unsure and claim.start == problem.start for claim in case.verdicts.claim or ()
@@ -357,15 +370,25 @@ def _cite_problem(*kinds: ProblemKind) -> Callable[[Case], Clue | None]:
 def _find_left_out(case: Case) -> Clue | None:
     """Find a part of the query, or an expected fact, that the answer lacks.
 
-    An answer that the key calls wrong, though the key supports each of its claims, lacks some of it too.
+    An answer that the key calls wrong, though the key supports each of its claims, lacks some of it too; and so does
+    one in which nothing else is wrong, where the chunks say what the key says.
     """
     cited = _cite_problem(*LACKING)(case)
-    truths = case.verdicts.truth or ()
-    if cited is not None or not truths or any(truth.status != "supported" for truth in truths):
+    if cited is not None:
         return cited
-    return Clue(
-        LIKELY if case.by_gold else POSSIBLE, case.trace.answer or "", "what it says is in the key, but not all of it"
-    )
+    truths = case.verdicts.truth or ()
+    sure = LIKELY if case.by_gold else POSSIBLE
+    if truths and all(truth.status == "supported" for truth in truths):
+        return Clue(sure, case.trace.answer or "", "what it says is in the key, but not all of it")
+    if _show_key(case):
+        return Clue(POSSIBLE, case.trace.answer or "", "the chunks say what the key says, and the answer does not")
+    return None
+
+
+def _show_key(case: Case) -> bool:
+    """Return whether the shown chunks say all that the answer key says."""
+    recall = case.verdicts.recall or ()
+    return bool(recall) and all(item.covered for item in recall)
 
 
 def _is_off_topic(case: Case) -> bool:
