@@ -293,10 +293,13 @@ def extract_claims(
     Questions, greetings, headings, heads of tables, offers of help and refusals are no claims. Small talk is none
     either, unless `is_on_topic` holds for it, because the query or a source is about such general words, or the
     answer has nothing else. Of a question or a doubt that states something (`locate_statement`), that is the claim.
-    `refuses` decides whether a sentence refuses; without it the words do (`is_refusal_sentence`).
+    `refuses` decides whether a sentence refuses; without it the words do (`is_refusal_sentence`). One word that opens
+    an answer ("Yes.") is one claim with the sentence that follows it.
 
     >>> [claim.text for claim in extract_claims("Sure! Oslo is old. It was founded in 1040 [1]. Shall I go on?")]
     ['Oslo is old.', 'It was founded in 1040 [1].']
+    >>> [claim.text for claim in extract_claims("Yes. Dogs are free.")]
+    ['Yes. Dogs are free.']
     """
     claims: list[Claim] = []
     talk: list[Claim] = []
@@ -319,10 +322,41 @@ def extract_claims(
         is_talk = (
             not marker and is_small_talk(strip_marks(claim.text)) and not (is_on_topic and is_on_topic(claim.text))
         )
-        (talk if is_talk or is_heading else claims).append(claim)
+        (talk if is_talk or is_heading else claims).extend(split_list(claim))
     if talk and not claims and not any(refuses(strip_tags(answer[start:end])) for start, end in sentences):
         return talk
-    return claims
+    return join_opening(claims, answer)
+
+
+INLINE_LIST = re.compile(r":[^:;]+(?:;[^:;]+){2,}$")
+"""The items of a list in a sentence: after a colon, parted by semicolons."""
+
+
+def split_list(claim: Claim) -> list[Claim]:
+    """Split a sentence with a list into its items, each a claim like the lines of a list; its lead stays on the first.
+
+    >>> [part.text for part in split_list(Claim("It has: a pool; a bar; and free parking.", 0, 40))]
+    ['It has: a pool;', 'a bar;', 'and free parking.']
+    """
+    items = INLINE_LIST.search(claim.text)
+    if items is None:
+        return [claim]
+    ends = [claim.start + items.start() + place + 1 for place, letter in enumerate(items[0]) if letter == ";"]
+    spans = zip([claim.start, *ends], [*ends, claim.end], strict=True)
+    parts = ((start, claim.text[start - claim.start : end - claim.start]) for start, end in spans)
+    return [
+        Claim(part.strip(), start + len(part) - len(part.lstrip()), start + len(part.rstrip())) for start, part in parts
+    ]
+
+
+def join_opening(claims: Sequence[Claim], answer: str) -> list[Claim]:
+    """Return the claims with one of a single word joined to the one that goes on in its line, of which it is a part."""
+    if len(claims) < 2 or len(split_words(strip_marks(claims[0].text))) != 1:
+        return list(claims)
+    first, second = claims[:2]
+    if answer[first.end : second.start].strip(" "):
+        return list(claims)
+    return [Claim(answer[first.start : second.end], first.start, second.end), *claims[2:]]
 
 
 def locate_statement(text: str) -> tuple[int, int] | None:
