@@ -407,3 +407,24 @@ def test_a_right_refusal_invents_nothing():
     claim = ClaimVerdict(claim="Please ask the harbour office.", start=15, end=45, support="unsupported", p=0.1)
     cause = look(trace, replace(REFUSED, claim=(claim,)))
     assert (cause.rating.outcome, cause.costs) == ("right", ())
+
+
+def test_a_source_is_not_wrong_where_a_chunk_says_what_the_key_says():
+    trace, verdicts = CASES["wrong_source"]
+    shown = replace(verdicts, recall=(RecallVerdict(statement="At 06:10.", covered=True),))
+    assert look(trace, shown).stage == "generation"
+    assert look(trace, replace(shown, recall=(RecallVerdict(statement="At 06:10.", covered=False),))).stage == "source"
+
+
+@pytest.mark.parametrize(("agreement", "outcome"), [(0.3, "bad"), (0.5, "unsure")])
+def test_the_key_decides_where_the_passage_was_not_retrieved(agreement: float, outcome: str):
+    verdicts = replace(RIGHT, answer=replace(RIGHT.answer, agreement=agreement))
+    assert look(replace(MISSED, reference="By the keeper's clock."), verdicts).rating.outcome == outcome
+
+
+def test_a_follow_up_without_recorded_steps_was_searched_alone_if_no_chunk_is_about_the_turns_before():
+    trace, verdicts = CASES["history_ignored"]
+    silent = replace(trace, steps=None, query="and when do harbour dues fall due?")
+    assert look(silent, verdicts).cause == "history_ignored"
+    known = replace(silent, history=(ConversationTurn(role="user", text="I ask about dues of the harbour office."),))
+    assert look(known, verdicts).cause == "not_retrieved"
