@@ -428,3 +428,17 @@ def test_a_follow_up_without_recorded_steps_was_searched_alone_if_no_chunk_is_ab
     assert look(silent, verdicts).cause == "history_ignored"
     known = replace(silent, history=(ConversationTurn(role="user", text="I ask about dues of the harbour office."),))
     assert look(known, verdicts).cause == "not_retrieved"
+
+
+def test_an_answer_beside_a_reference_that_refuses_should_have_refused():
+    trace = replace(TRACE, gold=None, reference="The documents do not say.")
+    verdicts = replace(INVENTED, answer=replace(BASELESS, agreement=0.05))
+    assert look(trace, verdicts).cause == "answered_unanswerable"
+
+
+def test_a_source_is_wrong_by_exclusion_where_its_passage_supports_what_the_key_calls_wrong():
+    uncovered = (RecallVerdict(statement="At 06:10.", covered=False),)
+    verdicts = replace(RIGHT, claim=(CITED,), recall=uncovered, answer=replace(RIGHT.answer, agreement=0.1))
+    assert look(replace(TRACE, reference="At 06:10."), verdicts).cause == "wrong_source"
+    invented = replace(verdicts, claim=(replace(CITED, support="unsupported", p=0.1),))
+    assert look(replace(TRACE, reference="At 06:10."), invented).stage == "generation"

@@ -14,6 +14,7 @@ from ragfault.diagnosis.causes.rating import describe_non_answer, rate_answer
 from ragfault.diagnosis.causes.records import AnswerCause, Stage
 from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
+from ragfault.judges.checks.claims import is_refusal
 from ragfault.judges.checks.languages import differ_in_language
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.metrics.steps import list_constraints
@@ -88,6 +89,8 @@ def find_cause(
     `labeled` says that people gave the verdicts on the answer, `closed` that the answers of the run end with a
     stop.
 
+    A query whose references all say that there is no answer has none.
+
     What follows in the pipeline rests on what came before: an answer that is invented because the passage was not
     retrieved has the cause "not retrieved".
 
@@ -97,6 +100,8 @@ def find_cause(
     >>> found.stage, found.cause, found.quote
     ('pipeline', 'failed', 'time-out in rerank')
     """
+    if trace.answerable is None and trace.references and all(map(is_refusal, trace.references)):
+        trace = replace(trace, answerable=False)
     rating = rate_answer(trace, verdicts, diagnosis, labeled=labeled, closed=closed)
     costs = find_costs(trace, verdicts, diagnosis, rating)
     result = AnswerCause(trace=trace.id, query=trace.query, rating=rating, costs=costs)
@@ -241,16 +246,27 @@ def _find_wrong_source(case: Case) -> Clue | None:
     A claim that the judge found in no sentence, or is unsure of, accuses no source; nor does one that answers another
     question, nor any where a chunk says what the key says.
     """
+    if case.find_problem("contradicted_claim") or case.covered is False or _is_off_topic(case) or _show_key(case):
+        return None
     problem = case.find_problem("false_claim")
-    if problem is None or case.find_problem("contradicted_claim") or case.covered is False or _is_off_topic(case):
-        return None
-    if _show_key(case):
-        return None
+    if problem is None:
+        return _exclude_answer(case)
     if not problem.evidence or any(
         claim.unsure and claim.start == problem.start for claim in case.verdicts.claim or ()
     ):
         return None
     return Clue(LIKELY, problem.text, problem.reason or "", problem.evidence[0].chunk)
+
+
+def _exclude_answer(case: Case) -> Clue | None:
+    """Find that the source is wrong by exclusion: gold was shown and supports the answer, and nothing says the key."""
+    claims, recall = case.verdicts.claim or (), case.verdicts.recall or ()
+    supported = bool(claims) and all(claim.support == "supported" and not claim.unsure for claim in claims)
+    if not (case.by_gold and case.covered and supported and recall) or any(item.covered for item in recall):
+        return None
+    cited = claims[0].evidence
+    reason = "the chunks support the answer, and none says what the key says"
+    return Clue(POSSIBLE, claims[0].claim, reason, cited[0].chunk if cited else None)
 
 
 def _find_contradiction(case: Case) -> Clue | None:
