@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ragfault.apps.tune.cli.search_files import check_folder, print_written, write_search
+from ragfault.apps.tune.settings import GeneratorSettings, PromptSettings
 from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import InputError, UnknownName, UsageError
 from ragfault.options.output import align_columns, combine_options, json_option, print_notice, print_report
+from ragfault.options.records import add_fields, take_fields
 from ragfault.options.runs import read_logged
 from ragfault.options.settings import add_trace_options, pick_trace_options
 
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from ragfault.model.records import Trace, Verdicts
     from ragfault.retrieval.generation.settings import GeneratorConfig
     from ragfault.retrieval.pipeline_config import PipelineConfig
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group(
@@ -37,38 +37,20 @@ def generator() -> None:
 
 
 add_choice_options = combine_options(
-    click.option("-m", "--metric", default="groundedness", show_default=True, help="Metric to maximise."),
+    add_fields(GeneratorSettings, "metric"),
     click.option("--judge", default=DEFAULT_JUDGE, show_default=True, help="Judge of the answers, as for evaluate."),
-    click.option(
-        "--subject-to",
-        multiple=True,
-        metavar="BOUND",
-        help="Constraint on cost, latency (median), latency_p95 or tokens of an answer (<=). Repeatable.",
-    ),
-    click.option(
-        "--holdout",
-        type=click.FloatRange(0, 1, min_open=True, max_open=True),
-        default=0.5,
-        show_default=True,
-        help="Share of the questions that measure.",
-    ),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the split."),
+    add_fields(GeneratorSettings, "subject_to", "holdout", "seed"),
     click.option("--force", is_flag=True, help="Replace an earlier result in OUT."),
 )
 """Add the options that every choice of a generator has."""
-price_option = click.option("--price", is_flag=True, help="Print what an answer of each model costs, and call none.")
-
-
-def share_option(default: float | None) -> Callable[[F], F]:
-    """Return the option that limits the calls of race and measurement."""
-    return click.option(
-        "--share",
-        type=click.FloatRange(0, 1, min_open=True),
-        default=default,
-        show_default=default is not None,
-        help="Share of the calls of the whole grid that race and measurement may take."
-        + ("" if default is not None else "  [default: no limit]"),
-    )
+add_call_options = combine_options(
+    click.option("--skip-control", is_flag=True, help="Leave out the second answers of the present generator."),
+    click.option("--budget", type=click.FloatRange(0), metavar="US$", help="Spending limit of each model."),
+    click.option("--price", is_flag=True, help="Print what an answer of each model costs, and call none."),
+)
+"""Add the options of a choice that calls models."""
+DEFAULT_SHARE = 0.3
+"""Share of the calls of the whole grid that a search takes unless another is named."""
 
 
 @generator.command(
@@ -84,15 +66,12 @@ Exit code 3: the present generator stays."""
 @click.option("-o", "--out", type=click.Path(file_okay=False), help="Output folder for the result.")
 @click.option("--present", metavar="NAME", help="Generator in use.  [default: the first]")
 @click.option("--by-model", is_flag=True, help="RECORDED holds several generators: divide it by the field `model`.")
-@share_option(None)
+@add_fields(GeneratorSettings, "share", "null_replays")
 @click.option(
     "--human-labels",
     type=click.Path(),
     metavar="FILE",
     help="Table of generator, trace and METRIC by people: corrects the gain.",
-)
-@click.option(
-    "--null-replays", type=click.IntRange(0), default=0, metavar="N", help="Repeat with shuffled names N times."
 )
 @add_choice_options
 @json_option
@@ -102,17 +81,11 @@ def choose(
     out: str | None,
     present: str | None,
     by_model: bool,
-    share: float | None,
     human_labels: str | None,
-    null_replays: int,
-    metric: str,
     judge: str,
-    subject_to: tuple[str, ...],
-    holdout: float,
-    seed: int,
     force: bool,
     kind: str | None,
-    **reading: object,
+    **options: Any,
 ) -> int:
     """Choose among the generators whose answers are in RECORDED: files of traces or runs, one for each generator.
 
@@ -122,20 +95,11 @@ def choose(
     """
     from ragfault.apps.tune.generators.recorded import read_human_table
     from ragfault.apps.tune.generators.search import choose_recorded
-    from ragfault.apps.tune.settings import GeneratorSettings
 
     folder = check_folder(out, force)
-    traces, verdicts = _read_recorded(recorded, by_model, pick_trace_options(reading))
-    settings = GeneratorSettings(
-        metric=metric,
-        subject_to=subject_to,
-        holdout=holdout,
-        seed=seed,
-        share=share,
-        null_replays=null_replays,
-        notice=print_notice,
-    )
-    people = None if human_labels is None else read_human_table(human_labels, metric, list(traces))
+    settings = GeneratorSettings(**take_fields(GeneratorSettings, options), notice=print_notice)
+    traces, verdicts = _read_recorded(recorded, by_model, pick_trace_options(options))
+    people = None if human_labels is None else read_human_table(human_labels, settings.metric, list(traces))
     loaded = _load_judge(judge)
     choice = choose_recorded(traces, present, settings, judge=loaded, verdicts=verdicts, people=people)
     return _show_choice(choice, None, folder, kind)
@@ -152,12 +116,16 @@ Exit code 3: the present generator stays."""
 @click.argument("questions", type=click.Path())
 @click.argument("space", type=click.Path(dir_okay=False))
 @click.option("-o", "--out", required=True, type=click.Path(file_okay=False), help="Output folder.")
-@share_option(0.3)
-@click.option("--repetitions", type=click.IntRange(1), default=1, show_default=True, help="Answers to each question.")
-@click.option("--skip-control", is_flag=True, help="Leave out the second answers of the present generator.")
-@click.option("--budget", type=click.FloatRange(0), metavar="US$", help="Spending limit of each model.")
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=DEFAULT_SHARE,
+    show_default=True,
+    help=GeneratorSettings.declared["share"].sentence,
+)
+@add_fields(GeneratorSettings, "repetitions")
+@add_call_options
 @click.option("--pipeline", type=click.Path(dir_okay=False), help="Pipeline whose stages OUT/pipeline.toml takes over.")
-@price_option
 @add_choice_options
 @json_option
 @add_trace_options
@@ -165,20 +133,14 @@ def search(
     questions: str,
     space: str,
     out: str,
-    share: float,
-    repetitions: int,
     skip_control: bool,
     price: bool,
     budget: float | None,
     pipeline: str | None,
-    metric: str,
     judge: str,
-    subject_to: tuple[str, ...],
-    holdout: float,
-    seed: int,
     force: bool,
     kind: str | None,
-    **reading: object,
+    **options: Any,
 ) -> int:
     """Search the settings of a generator over QUESTIONS, traces with chunks, by calling its endpoints.
 
@@ -190,27 +152,18 @@ def search(
     from msgspec.structs import replace
 
     from ragfault.apps.tune.generators.search import search_generators
-    from ragfault.apps.tune.settings import GeneratorSettings
 
     folder = check_folder(out, force)
     present, values = _read_space(space)
-    traces = list(read_logged(questions, reading=pick_trace_options(reading)))
+    fields = take_fields(GeneratorSettings, options)
+    settings = GeneratorSettings(**fields, control=not skip_control, notice=print_notice)
+    traces = list(read_logged(questions, reading=pick_trace_options(options)))
     if price:
         models = dict.fromkeys((present.model, *values.model))
         longest = None if present.chunks is None else max((present.chunks, *values.chunks))
         configs = [replace(present, model=model, chunks=longest) for model in models]
-        answers = int(share * values.size * len(traces) * repetitions)
+        answers = int((settings.share or 1.0) * values.size * len(traces) * settings.repetitions)
         return _show_prices(traces, configs, answers)
-    settings = GeneratorSettings(
-        metric=metric,
-        subject_to=subject_to,
-        holdout=holdout,
-        seed=seed,
-        share=share,
-        repetitions=repetitions,
-        control=not skip_control,
-        notice=print_notice,
-    )
     choice, config = search_generators(
         traces, present, values, settings, judge=_load_judge(judge), answer=_make_answer(budget)
     )
@@ -229,10 +182,8 @@ Exit code 3: the present generator stays."""
 @click.argument("pipeline", type=click.Path(dir_okay=False))
 @click.option("-o", "--out", required=True, type=click.Path(file_okay=False), help="Output folder.")
 @click.option("--writer", required=True, metavar="llm:MODEL", help="Model that rewrites the prompt.")
-@click.option("--rounds", type=click.IntRange(1), default=6, show_default=True, help="Prompts to try.")
-@click.option("--skip-control", is_flag=True, help="Leave out the second answers of the present generator.")
-@click.option("--budget", type=click.FloatRange(0), metavar="US$", help="Spending limit of each model.")
-@price_option
+@add_fields(PromptSettings, "rounds")
+@add_call_options
 @add_choice_options
 @json_option
 @add_trace_options
@@ -241,18 +192,13 @@ def improve(
     pipeline: str,
     out: str,
     writer: str,
-    rounds: int,
     skip_control: bool,
     price: bool,
     budget: float | None,
-    metric: str,
     judge: str,
-    subject_to: tuple[str, ...],
-    holdout: float,
-    seed: int,
     force: bool,
     kind: str | None,
-    **reading: object,
+    **options: Any,
 ) -> int:
     """Rewrite the prompt of the generator of PIPELINE from the claims that fail on QUESTIONS, and prove the gain.
 
@@ -261,7 +207,6 @@ def improve(
     endpoint is RAGFAULT_LLM_BASE_URL, else the provider's.
     """
     from ragfault.apps.tune.generators.reflection import improve_prompt, make_prompt_writer
-    from ragfault.apps.tune.settings import PromptSettings
     from ragfault.retrieval.generation.answering import load_writer
     from ragfault.retrieval.generation.settings import GeneratorConfig
     from ragfault.retrieval.pipeline_config import read_pipeline_config
@@ -270,18 +215,11 @@ def improve(
     present = read_pipeline_config(pipeline).generator
     if present is None:
         raise InputError(f"{pipeline} has no table [generator]. Name its model and prompt there.")
-    traces = list(read_logged(questions, reading=pick_trace_options(reading)))
+    fields = take_fields(PromptSettings, options)
+    settings = PromptSettings(**fields, control=not skip_control, notice=print_notice)
+    traces = list(read_logged(questions, reading=pick_trace_options(options)))
     if price:
-        return _show_prices(traces, [present], (rounds + 1) * len(traces))
-    settings = PromptSettings(
-        metric=metric,
-        subject_to=subject_to,
-        holdout=holdout,
-        seed=seed,
-        rounds=rounds,
-        control=not skip_control,
-        notice=print_notice,
-    )
+        return _show_prices(traces, [present], (settings.rounds + 1) * len(traces))
     choice, config = improve_prompt(
         traces,
         present,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.apps.tune.cli.search_files import check_folder, print_written, write_search
+from ragfault.apps.tune.settings import TuneSettings
 from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import BadTraces, UsageError
 from ragfault.options.output import (
@@ -24,6 +25,7 @@ from ragfault.options.output import (
     print_report,
     read_corpus,
 )
+from ragfault.options.records import add_fields, take_fields
 from ragfault.options.runs import sample_option
 from ragfault.options.settings import add_executor_options, add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_cost, format_count, format_number, format_signed
@@ -46,26 +48,10 @@ Examples:
 @click.argument("corpus", type=click.Path())
 @click.argument("questions", type=click.Path())
 @click.option("-o", "--out", required=True, type=click.Path(file_okay=False), help="Output folder.")
-@click.option(
-    "--metric", default="ndcg@10", show_default=True, help="Metric to maximise; one computed from chunks and gold."
-)
-@click.option(
-    "--subject-to",
-    multiple=True,
-    metavar="BOUND",
-    help="Constraint on latency_p95, latency, tokens (<=), recall, precision or iou (>=). Repeatable.",
-)
-@click.option(
-    "--budget", metavar="TIME", help="Time limit, ending with the best pipeline so far: 10m, 90s, 1h.  [default: none]"
-)
-@click.option("--baseline", type=click.Path(dir_okay=False), help="Current pipeline (pipeline.toml) to compare with.")
+@add_fields(TuneSettings, "metric", "subject_to", "budget", "baseline")
 @click.option("--embedders", default="latent", show_default=True, help="Embedders to search over (latent,minilm).")
 @click.option("--chunkers", multiple=True, metavar="CHUNKER", help="Chunkers to search over. Repeatable.")
-@click.option(
-    "--from", "run_", type=click.Path(), metavar="RUN", help="Search only the stages that the diagnosis of RUN names."
-)
-@click.option("--holdout", default=0.5, show_default=True, help="Share of the questions held out for measuring.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the split and the tests.")
+@add_fields(TuneSettings, "run", "holdout", "seed")
 @add_executor_options
 @add_corpus_options
 @json_option
@@ -76,23 +62,14 @@ def pipeline(
     corpus: str,
     questions: str,
     out: str,
-    metric: str,
-    subject_to: tuple[str, ...],
-    budget: str | None,
-    baseline: str | None,
     embedders: str,
     chunkers: tuple[str, ...],
-    run_: str | None,
-    holdout: float,
-    seed: int,
-    workers: int | None,
-    ray: str | None,
     skip_bad: bool,
     exclude: tuple[str, ...],
     kind: str | None,
     force: bool,
     quiet: bool,
-    **reading: object,
+    **options: Any,
 ) -> None:
     """Search for the pipeline that retrieves best for QUESTIONS from CORPUS, and test its gain.
 
@@ -102,7 +79,6 @@ def pipeline(
     """
     from ragfault.apps.tune.report.pipelines import build_tuning, describe_tuning_terms
     from ragfault.apps.tune.results import summarize_tuning
-    from ragfault.apps.tune.settings import TuneSettings
     from ragfault.apps.tune.tuner import tune
     from ragfault.io.trace_reader import read_traces
 
@@ -110,23 +86,15 @@ def pipeline(
     on_bad: OnBad = print_left_out if skip_bad else "raise"
     with _show_progress(quiet) as progress:
         settings = TuneSettings(
-            metric=metric,
-            subject_to=subject_to,
-            budget=budget,
-            baseline=baseline,
+            **take_fields(TuneSettings, options),
             space=_make_space(embedders, chunkers),
-            run=run_,
             cache=folder / "cache",
-            holdout=holdout,
-            seed=seed,
-            workers=workers,
-            ray=ray,
             progress=progress,
             notice=print_notice,
         )
         result = tune(
             read_corpus(corpus, skip_bad, exclude),
-            read_traces(questions, notice=print_notice, on_bad=on_bad, **pick_trace_options(reading)),
+            read_traces(questions, notice=print_notice, on_bad=on_bad, **pick_trace_options(options)),
             settings,
         )
     comment = f"{summarize_tuning(result)}\n{describe_tuning_terms(result)}"
