@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from ragfault.apps.tune.generators.race import compute_lead_p_value
 from ragfault.apps.tune.results import Bound, QuestionOutcome, SearchStep, TuningQuestion
 from ragfault.apps.tune.search_space import SearchSpace, compute_violation, list_budget_selections
 from ragfault.apps.tune.trial_workers import measure_elsewhere
 from ragfault.apps.tune.trials import SearchBudgetSpent, TrialRunner
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, replace_stage
 from ragfault.retrieval.stage_registry import StageKind
-from ragfault.stats.distributions import t_quantile
 
 FIRST_ROUND = 32
 """Questions of the first round; each next one has twice as many."""
@@ -55,7 +55,7 @@ def race_configs(
             break
         values = {config.name: _collect_values(runs[config.name]) for config in field}
         leader = values[field[0].name]
-        field = [config for config in field if config is field[0] or may_match_leader(leader, values[config.name])]
+        field = [config for config in field if compute_lead_p_value(leader - values[config.name]) > 1 - DROP_CONFIDENCE]
         field = field[: max(2 * keep, -(-len(field) // 2))]
         if len(field) <= 1 and len(candidates) > 1 and keep == 1:
             runs = measure(field, questions)
@@ -77,20 +77,6 @@ def plan_round_sizes(questions: int) -> list[int]:
         sizes.append(size)
         size *= 2
     return [*sizes, questions] if not sizes or sizes[-1] != questions else sizes
-
-
-def may_match_leader(leader: Any, rival: Any) -> bool:
-    """Return True where a candidate may still equal the leader, by the paired differences.
-
-    >>> import numpy as np
-    >>> lead = np.linspace(0.5, 1, 40)
-    >>> may_match_leader(lead, lead - 0.3 - 0.05 * np.sin(np.arange(40))), may_match_leader(lead, lead)
-    (False, True)
-    """
-    gaps = np.asarray(rival) - np.asarray(leader)
-    error = float(gaps.std(ddof=1)) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.inf
-    reach = t_quantile(DROP_CONFIDENCE, max(1, len(gaps) - 1)) * error if error else 0.0
-    return bool(gaps.mean() + reach >= 0) if math.isfinite(reach) else True
 
 
 def _collect_values(outcomes: Sequence[QuestionOutcome]) -> np.ndarray[Any, Any]:

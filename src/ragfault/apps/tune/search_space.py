@@ -22,10 +22,14 @@ DURATION_PATTERN = re.compile(r"\s*([\d.]+)\s*(s|m|min|h)?\s*")
 UNIT_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, None: 60}
 LOWER_IS_BETTER = ("latency_p95", "latency", "tokens")
 HIGHER_IS_BETTER = ("recall", "precision", "iou")
+ANSWER_FIGURES = ("cost", "latency", "latency_p95", "tokens")
+"""Figures of an answer of a generator that can be bounded."""
 
 
-def parse_bound(text: str) -> Bound:
-    """Parse a bound that pipelines must meet.
+def parse_bound(
+    text: str, at_most: Sequence[str] = LOWER_IS_BETTER, at_least: Sequence[str] = HIGHER_IS_BETTER
+) -> Bound:
+    """Parse a bound that pipelines must meet, or generators: on the figures `at_most`, or `at_least`, a number.
 
     Raises UsageError where it does not follow the grammar or bounds the wrong side, UnknownName for a figure that does
     not exist.
@@ -37,12 +41,10 @@ def parse_bound(text: str) -> Bound:
     if shape is None:
         raise UsageError(f'cannot read "{text}". Write NAME<=NUMBER, such as latency_p95<=200 or tokens<=2000.')
     name, sign, number = shape.groups()
-    if name not in (*LOWER_IS_BETTER, *HIGHER_IS_BETTER):
-        raise UnknownName("figure to be bounded", name, (*LOWER_IS_BETTER, *HIGHER_IS_BETTER))
-    if (sign == "<=") != (name in LOWER_IS_BETTER):
-        raise UsageError(
-            f'"{text}" bounds the wrong side: write {name}{"<=" if name in LOWER_IS_BETTER else ">="}{number}.'
-        )
+    if name not in (*at_most, *at_least):
+        raise UnknownName("figure to be bounded", name, (*at_most, *at_least))
+    if (sign == "<=") != (name in at_most):
+        raise UsageError(f'"{text}" bounds the wrong side: write {name}{"<=" if name in at_most else ">="}{number}.')
     try:
         return Bound(name, sign, float(number))  # type: ignore[arg-type]
     except ValueError:

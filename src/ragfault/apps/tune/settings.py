@@ -104,10 +104,10 @@ class GeneratorSettings(Settings, frozen=True, kw_only=True):
     def bounds(self) -> tuple[Bound, ...]:
         """The bounds of `subject_to`."""
         # costs more than all settings
-        from ragfault.apps.tune.generators.recorded import parse_answer_bound
+        from ragfault.apps.tune.search_space import ANSWER_FIGURES, parse_bound
 
         texts = (self.subject_to,) if isinstance(self.subject_to, str) else self.subject_to
-        return tuple(map(parse_answer_bound, texts))
+        return tuple(parse_bound(text, ANSWER_FIGURES, ()) for text in texts)
 
 
 class PromptSettings(GeneratorSettings, frozen=True, kw_only=True):

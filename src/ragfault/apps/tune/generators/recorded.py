@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ragfault.apps.tune.generators.records import AnswerOutcome
-from ragfault.apps.tune.results import Bound
-from ragfault.apps.tune.search_space import BOUND_PATTERN
 from ragfault.judges.assembly import observe_traces
 from ragfault.labels.reading.label_files import read_labels
 from ragfault.labels.reading.layouts import ExpectedValues
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import Metric, compute_score, compute_scores, parse_metric
-from ragfault.model.errors import InputError, UnknownName, UsageError
+from ragfault.model.errors import InputError, UsageError
 from ragfault.model.grouping import group_by
 from ragfault.model.protocols import Judge
 from ragfault.model.records import Trace, Verdicts
@@ -187,29 +185,6 @@ class AnswerScorer:
         value = score.value if trace.error is None else None
         cost, latency, tokens = (compute_score(metric, trace, verdicts).value for metric in self._costs)
         return AnswerOutcome(self.limits[0] if value is None else value, value is not None, cost, latency, tokens)
-
-
-ANSWER_FIGURES = ("cost", "latency", "latency_p95", "tokens")
-"""Figures of an answer that can be bounded."""
-
-
-def parse_answer_bound(text: str) -> Bound:
-    """Parse a bound that a generator must meet: NAME<=NUMBER.
-
-    Raises UsageError where it cannot be read, UnknownName for a figure that does not exist.
-
-    >>> str(parse_answer_bound("cost <= 0.01"))
-    'cost<=0.01'
-    """
-    shape = BOUND_PATTERN.fullmatch(text)
-    if shape is None or shape[2] != "<=":
-        raise UsageError(f'cannot read "{text}". Write NAME<=NUMBER, such as cost<=0.01 or latency_p95<=2000.')
-    if shape[1] not in ANSWER_FIGURES:
-        raise UnknownName("figure to be bounded", shape[1], ANSWER_FIGURES)
-    try:
-        return Bound(shape[1], "<=", float(shape[3]))
-    except ValueError:
-        raise UsageError(f'"{text}": {shape[3]} is not a number.') from None
 
 
 def read_human_table(path: str | Path, metric: str, names: Sequence[str]) -> dict[str, dict[str, float]]:
