@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ class Collector:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 content, encoding = self.headers["Content-Type"], self.headers.get("Content-Encoding")
                 collector.requests.append((content, encoding))
-                decoded = decode_request(body, content_type=content, encoding=encoding)
+                decoded = decode_request(gzip.decompress(body) if encoding else body, content_type=content)
                 collector.window.add(decoded.spans, now=0)
                 self.send_response(200)
                 self.send_header("Content-Type", content)

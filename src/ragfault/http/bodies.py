@@ -5,35 +5,16 @@ from __future__ import annotations
 import asyncio
 import zlib
 
-from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-
-class RequestLimits(Struct, frozen=True, kw_only=True):
-    """Limits on requests; what exceeds them is rejected with the reason, and counted."""
-
-    # bytes of a compressed request body
-    body: int = 8_000_000
-    # bytes of a decompressed request body
-    decompressed: int = 32_000_000
-    # bytes of one trace as JSON
-    trace: int = 1_000_000
-    # traces in one request
-    traces: int = 10_000
-    # traces waiting to be judged above which ingest answers 429
-    unscored: int = 100_000
-    # requests waiting to be written above which ingest answers 429
-    pending_writes: int = 256
-    rate: float = 0.0
-    """Average requests per second of one client, bursts of twice as many; 0: unlimited. Reading has the same limit."""
-    # seconds within which the head of a request and its body must arrive
-    timeout: float = 60.0
-
+from ragfault.http.request_limits import RequestLimits
 
 DRAIN_FACTOR = 10
 """Multiples of the limit that are read and discarded, so that the client receives the error instead of a reset."""
 
+# first bytes of what is packed by gzip
+GZIP_MAGIC = b"\x1f\x8b"
 # members of a compressed body
 MAX_MEMBERS = 64
 
@@ -82,7 +63,10 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     b'spans and more'
     """
     if encoding in ("", "identity"):
-        return body
+        if body[:2] != GZIP_MAGIC:
+            return body
+        # some exporters compress without saying so
+        encoding = "gzip"
     if encoding not in WINDOW_BITS:
         raise HTTPException(415, f'no packing "{encoding[:40]}". There is: gzip, deflate, identity.')
     parts: list[bytes] = []

@@ -7,7 +7,8 @@ from urllib.parse import parse_qsl
 from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 
-from ragfault.http.bodies import RequestLimits, read_body
+from ragfault.http.bodies import read_body
+from ragfault.http.request_limits import RequestLimits
 from ragfault.model.errors import UsageError
 
 FORM_LIMITS = RequestLimits(body=64_000, decompressed=64_000)

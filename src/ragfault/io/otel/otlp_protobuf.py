@@ -8,17 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ragfault.io.otel.spans import (
-    STATUS_CODES,
-    VECTOR_SUFFIX,
-    DecodedRequest,
-    DecodeLimits,
-    LimitChecker,
-    OtelSpan,
-    SpanEvent,
-    check_span_ids,
-    parse_linked_id,
-)
+from ragfault.io.otel.otlp_records import build_attributes, build_log_event, build_span
+from ragfault.io.otel.spans import DecodedRequest, DecodeLimits, LimitChecker, OtelSpan, SpanEvent
 from ragfault.model.errors import InputError, require_extra
 
 RESOURCE_FIELD, SCOPES_FIELD = 1, 2
@@ -42,7 +33,7 @@ def read_spans_protobuf(body: bytes, limits: DecodeLimits) -> DecodedRequest:
 
     def take(part: bytes, resource: dict[str, Any]) -> None:
         span = message.span.FromString(part)
-        built = _build_span(span, resource, checker)
+        built = build_span(span, resource, checker)
         if built is not None:
             spans.append(built)
 
@@ -57,7 +48,7 @@ def read_logs_protobuf(body: bytes, limits: DecodeLimits) -> DecodedRequest:
     events: list[SpanEvent] = []
 
     def take(part: bytes, _: dict[str, Any]) -> None:
-        events.append(_build_log_event(message.record.FromString(part), checker))
+        events.append(build_log_event(message.record.FromString(part), checker))
 
     _walk_request(body, checker, take, message.resource)
     return checker.build_result([], events)
@@ -118,7 +109,7 @@ def _decode_resource(body: bytes, begin: int, end: int, resource_type: Any, chec
     for number, start, stop in _iterate_fields(body, begin, end, checker):
         if number == RESOURCE_FIELD:
             if stop - start <= checker.limits.span:
-                attributes = _build_attributes(resource_type.FromString(body[start:stop]).attributes, checker)
+                attributes = build_attributes(resource_type.FromString(body[start:stop]).attributes, checker)
             else:
                 checker.cut_count += 1
     return attributes
@@ -164,83 +155,3 @@ def _read_varint(body: bytes, position: int, end: int) -> tuple[int, int]:
             return value, position
         shift += 7
     raise MalformedMessage
-
-
-def _build_span(span: Any, resource: dict[str, Any], checker: LimitChecker) -> OtelSpan | None:
-    trace, name = span.trace_id.hex(), span.span_id.hex()
-    wrong = check_span_ids(trace, name)
-    if wrong:
-        checker.reject(wrong)
-        return None
-    parent = parse_linked_id(span.parent_span_id.hex(), 16)
-    events = checker.cut_values(span.events, checker.limits.events) if span.events else ()
-    return OtelSpan(
-        trace=trace,
-        id=name,
-        parent=parent or None,
-        name=checker.cut_text(span.name),
-        start=span.start_time_unix_nano,
-        end=span.end_time_unix_nano,
-        status=STATUS_CODES[span.status.code] if 0 <= span.status.code < len(STATUS_CODES) else "unset",
-        message=checker.cut_text(span.status.message),
-        attributes=_build_attributes(span.attributes, checker),
-        events=tuple(_build_event(event, checker) for event in events),
-        resource=resource,
-    )
-
-
-def _build_event(event: Any, checker: LimitChecker) -> SpanEvent:
-    return SpanEvent(
-        name=checker.cut_text(event.name),
-        time=event.time_unix_nano,
-        attributes=_build_attributes(event.attributes, checker),
-    )
-
-
-def _build_log_event(record: Any, checker: LimitChecker) -> SpanEvent:
-    attributes = _build_attributes(record.attributes, checker)
-    if record.HasField("body"):
-        attributes["body"] = _convert_value(record.body, checker, 0)
-    return SpanEvent(
-        name=checker.cut_text(record.event_name or str(attributes.get("event.name", ""))),
-        time=record.time_unix_nano or record.observed_time_unix_nano,
-        attributes=attributes,
-        trace=parse_linked_id(record.trace_id.hex(), 32),
-        span=parse_linked_id(record.span_id.hex(), 16),
-    )
-
-
-def _build_attributes(pairs: Any, checker: LimitChecker) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    limits = checker.limits
-    for pair in pairs if len(pairs) <= limits.attributes else checker.cut_values(pairs, limits.attributes):
-        key, value = pair.key, pair.value
-        if not key.endswith(VECTOR_SUFFIX):
-            # most are texts, and one that is not empty needs no look at its type
-            text = value.string_value
-            is_plain = text and len(text) <= limits.text
-            attributes[key] = text if is_plain else _convert_value(value, checker, 0)
-    return attributes
-
-
-def _convert_value(value: Any, checker: LimitChecker, depth: int) -> Any:
-    which = value.WhichOneof("value")
-    if which == "string_value":
-        return checker.cut_text(value.string_value)
-    if which is None:
-        return None
-    if which in ("array_value", "kvlist_value"):
-        if depth >= checker.limits.depth:
-            checker.cut_count += 1
-            return None
-        if which == "array_value":
-            content = checker.cut_values(value.array_value.values, checker.limits.items)
-            return [_convert_value(item, checker, depth + 1) for item in content]
-        pairs = checker.cut_values(value.kvlist_value.values, checker.limits.items)
-        return {pair.key: _convert_value(pair.value, checker, depth + 1) for pair in pairs}
-    content = getattr(value, which)
-    if which == "bytes_value":
-        from base64 import b64encode
-
-        return checker.cut_text(b64encode(content).decode())
-    return content

@@ -46,7 +46,7 @@ from ragfault.apps.watch.server.storage.outcome_rows import SUM_COLUMNS
 from ragfault.cli.commands import run_command as command
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import TraceScorer
-from ragfault.http.bodies import RequestLimits
+from ragfault.http.request_limits import RequestLimits
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.io.runs.run import Run
 from ragfault.judges.calibration import CalibrationFigures, CalibrationLine, JudgeCalibration
@@ -275,7 +275,7 @@ def test_what_is_too_large_is_refused(server: Server):
 def test_more_than_can_wait_is_refused_for_now(tmp_path: Path):
     """Where too much waits, ingest answers 429 with a time, counts it, and takes the same again later."""
     from ragfault.apps.watch.server.app import create_app
-    from ragfault.http.bodies import RequestLimits
+    from ragfault.http.request_limits import RequestLimits
 
     app = create_app(ServerSettings(store=tmp_path / "s", judge="lexical", limits=RequestLimits(unscored=10)))
     scorers = app.state.server.scoring_workers

@@ -26,7 +26,7 @@ from ragfault.apps.watch.server.settings import ServerSettings
 from ragfault.apps.watch.server.storage.records import TimelineMark
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import TraceScorer
-from ragfault.http.bodies import RequestLimits
+from ragfault.http.request_limits import RequestLimits
 from ragfault.io.datasets.demo_handbook import load_handbook
 from ragfault.metrics.selection import select_metrics
 from remembered import LEXICAL

@@ -25,7 +25,8 @@ skip_without("duckdb", reason="the server needs the extra `server`")
 skip_without("fastapi", reason="the server needs the extra `server`")
 skip_without("opentelemetry.proto", reason="OTLP as protobuf needs the extra `server`")
 
-from ragfault.http.bodies import MAX_MEMBERS, RequestLimits
+from ragfault.http.bodies import MAX_MEMBERS
+from ragfault.http.request_limits import RequestLimits
 from server_process import Server, build_rag_spans, run_server
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"

@@ -25,7 +25,7 @@ from ragfault.apps.watch.server.app import create_app
 from ragfault.apps.watch.server.security import AccessControl, issue_token
 from ragfault.apps.watch.server.settings import ServerSettings
 from ragfault.cli.commands import run_command as command
-from ragfault.http.bodies import RequestLimits
+from ragfault.http.request_limits import RequestLimits
 from ragfault.http.security import CONTENT_SECURITY_POLICY
 from ragfault.model.errors import UsageError
 

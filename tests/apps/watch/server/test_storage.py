@@ -22,7 +22,7 @@ from ragfault.apps.watch.server.ingest.incoming_traces import read_traces
 from ragfault.apps.watch.server.storage.duckdb.connection import MIGRATIONS
 from ragfault.apps.watch.server.storage.opening import open_store
 from ragfault.apps.watch.server.storage.records import AppendResult, TraceSelection
-from ragfault.http.bodies import RequestLimits
+from ragfault.http.request_limits import RequestLimits
 from ragfault.model.errors import OutputError, RunError
 from ragfault.model.records import Trace
 from storage_laws import *  # noqa: F403 - the laws hold for the stores of this module

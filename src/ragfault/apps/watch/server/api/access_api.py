@@ -18,9 +18,10 @@ from ragfault.apps.watch.server.json_routes import Server
 from ragfault.apps.watch.server.security import AccessControl
 from ragfault.apps.watch.server.storage.backup import prepare_backup, require_folder
 from ragfault.apps.watch.server.storage.records import AccessRole, AuditRecord
-from ragfault.http.bodies import RequestLimits, read_body
+from ragfault.http.bodies import read_body
 from ragfault.http.json_routes import JSON, JsonRoute
 from ragfault.http.problems import SCHEMA_PREFIX, problem_responses
+from ragfault.http.request_limits import RequestLimits
 from ragfault.http.security import require_role
 from ragfault.model.errors import UsageError
 

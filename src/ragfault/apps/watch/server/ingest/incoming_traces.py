@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ragfault.apps.watch.server.counters import EventCounters
 from ragfault.apps.watch.server.settings import ServerSettings
 from ragfault.apps.watch.server.storage.records import TimelineMark
-from ragfault.http.bodies import RequestLimits
+from ragfault.http.request_limits import RequestLimits
 from ragfault.io.decoder import ReadOptions, TraceDecoder
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.record_shapes import NATIVE_SHAPE
