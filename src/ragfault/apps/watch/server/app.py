@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from starlette.concurrency import run_in_threadpool
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from ragfault.apps.watch.server.alerts.delivery import build_receivers
 from ragfault.apps.watch.server.alerts.scheduler import AlertScheduler
@@ -21,7 +22,7 @@ from ragfault.apps.watch.server.background_thread import BackgroundThread
 from ragfault.apps.watch.server.dashboard import pages
 from ragfault.apps.watch.server.dashboard.page_host import AppPageHost
 from ragfault.apps.watch.server.demo import DemoClock, DemoTraffic
-from ragfault.apps.watch.server.http_middleware import HeadMiddleware, ProxyMiddleware
+from ragfault.apps.watch.server.http_middleware import HeadMiddleware, RootPathMiddleware, list_trusted_networks
 from ragfault.apps.watch.server.ingest import endpoints
 from ragfault.apps.watch.server.scoring.otlp_export import check_otlp_settings
 from ragfault.apps.watch.server.security import AccessControl
@@ -107,7 +108,9 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
     app.add_middleware(HeadMiddleware)
     if request_log is not None:
         app.add_middleware(RequestLogMiddleware, log=request_log)
-    app.add_middleware(ProxyMiddleware, trusted=settings.trusted_proxies, root_path=settings.root_path)
+    app.add_middleware(RootPathMiddleware, root_path=settings.root_path)
+    if settings.trusted_proxies:
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list_trusted_networks(settings.trusted_proxies))
     install_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
@@ -138,7 +141,7 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
         port=settings.port,
         log_level="warning",
         access_log=False,
-        # ProxyMiddleware believes the proxies that were named, and no other
+        # the application believes the proxies that were named, and no other
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
