@@ -44,7 +44,7 @@ def build_option(name: str, setting: Setting, fields: Mapping[str, Setting]) -> 
         terms["is_flag"] = True
     elif setting.choices:
         terms["type"] = click.Choice(setting.choices)
-    elif setting.kind in (int, float) and bounds is not None:
+    elif setting.kind in (int, float) and bounds is not None and flag.parse is None:
         number_range: Any = click.IntRange if setting.kind is int else click.FloatRange
         low, high = bounds.ge if bounds.ge is not None else bounds.gt, bounds.le if bounds.le is not None else bounds.lt
         terms["type"] = number_range(low, high, min_open=bounds.gt is not None, max_open=bounds.lt is not None)

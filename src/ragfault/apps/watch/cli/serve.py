@@ -10,14 +10,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.apps.registry import list_apps
-from ragfault.judges.loading import DEFAULT_JUDGE
+from ragfault.apps.watch.server.settings import ServerSettings, parse_days, parse_headers
+from ragfault.http.request_limits import RequestLimits
 from ragfault.model.errors import UsageError, require_extra
 from ragfault.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
 from ragfault.options.output import json_option, print_json, print_notice
-from ragfault.options.settings import calibration_option, load_settings
+from ragfault.options.records import add_fields, take_fields
+from ragfault.options.settings import load_settings
 
 if TYPE_CHECKING:
     from ragfault.apps.watch.server.storage.backup import BackupManifest
+
+VARIABLES = {
+    "token": "RAGFAULT_TOKEN",
+    "webhook": "RAGFAULT_WEBHOOK",
+    "secret": "RAGFAULT_WEBHOOK_SECRET",
+    "smtp_password": "RAGFAULT_SMTP_PASSWORD",
+    "redact_key": "RAGFAULT_REDACT_KEY",
+}
+"""Settings → the variable of the environment that holds it unless an option does."""
 
 
 class ServeGroup(click.Group):
@@ -66,97 +77,13 @@ Examples:
     metavar="PLACE",
     help="Folder of the store (created if missing), or clickhouse://user@host:8123/database.",
 )
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path),
-    help="Folder for runs and other files.  [default: in the store; with ClickHouse ./ragfault-data]",
-)
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; any but loopback requires a token."
-)
-@click.option("--port", type=click.IntRange(0, 65535), default=4318, show_default=True)
-@click.option(
-    "--token", envvar="RAGFAULT_TOKEN", help="Admin token. Prefer RAGFAULT_TOKEN: options are visible to other users."
-)
-@click.option("--judge", default=DEFAULT_JUDGE, show_default=True, help="Judge of every trace.")
-@click.option("--profile", default="general", show_default=True, help="Domain profile, as for evaluate.")
-@calibration_option
-@click.option("--metrics", default="default", show_default=True, help="Metric set, or metric names (a,b).")
-@click.option(
-    "--workers",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    help="Judging processes; with 0, traces are stored but not judged.",
-)
-@click.option(
-    "--by", default="model,release,prompt_version", show_default=True, help="Fields that define cohorts (a,b)."
-)
-@click.option(
-    "--check", metavar="llm:MODEL", help="Stronger judge for a sample of the traces, within --budget per day (UTC)."
-)
-@click.option(
-    "--share",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.05,
-    show_default=True,
-    help="Sampling rate of --check; higher for failing, uncertain and new traces.",
-)
+@add_fields(ServerSettings)
 @add_llm_options
-@click.option("--keep", help="Retention period of traces: 30d.  [default: unlimited]")
-@click.option("--size", help="Maximum size of the store: 20GB.  [default: unlimited]")
-@click.option(
-    "--reference",
-    default="24h",
-    show_default=True,
-    help="Length of the reference period at the start.  [with --demo: 2h]",
-)
-@click.option(
-    "--span-timeout",
-    type=click.FloatRange(0, min_open=True),
-    default=6.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Seconds that a trace of spans waits after its root, longer where the traffic needs it.",
-)
-@click.option("--rules", type=click.Path(path_type=Path), help="TOML file of alert rules.")
-@click.option("--redact", help="Redact before storing: email, phone, card, key (a,b), or all.  [default: nothing]")
-@click.option("--webhook", envvar="RAGFAULT_WEBHOOK", help="URL that receives notices of incidents.")
-@click.option(
-    "--webhook-shape",
-    "shape",
-    type=click.Choice(["ragfault", "slack", "alertmanager"]),
-    default="ragfault",
-    show_default=True,
-)
-@click.option("--mail-to", multiple=True, help="E-mail address that receives notices of incidents. Repeatable.")
-@click.option("--mail-from", help="Sender address of mail.")
-@click.option("--smtp", help="Mail server: smtp://user@host:587 (STARTTLS), or smtps://user@host:465.")
-@click.option(
-    "--otlp-endpoint", "otlp", metavar="URL", help="OTLP endpoint that receives the scores of traces received as spans."
-)
-@click.option(
-    "--otlp-header",
-    "otlp_headers",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Header sent with the scores. Repeatable. Prefer RAGFAULT_OTLP_HEADERS: options are visible to other users.",
-)
-@click.option("--otlp-spans", is_flag=True, help="Also send scores as spans.")
 @click.option(
     "--rate",
     type=click.FloatRange(0),
     default=0.0,
     help="Rate limit per client, in requests per second, for ingest and for reading.  [default: none]",
-)
-@click.option("--session", default="12h", show_default=True, help="How long a browser stays signed in: 12h, 7d.")
-@click.option(
-    "--trusted-proxy",
-    "trusted_proxies",
-    multiple=True,
-    metavar="ADDRESS",
-    help="Address or network of a proxy (10.0.0.7, 10.0.0.0/8) whose X-Forwarded headers are trusted. Repeatable; "
-    "needs a token.",
 )
 @click.option(
     "--root-path",
@@ -165,25 +92,8 @@ Examples:
     help="Path prefix under which a proxy serves ragfault, such as /ragfault, or its whole address, such as "
     "https://rag.example.org/ragfault: notices then link to it.",
 )
-@click.option("--request-log", metavar="FILE", help="Where a line of JSON is written for each request; -: the output.")
 @add_page_options
-@click.option("--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them.")
-@click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of demo traffic per real second.")
-def start(
-    keep: str | None,
-    size: str | None,
-    metrics: str,
-    by: str,
-    reference: str,
-    redact: str | None,
-    otlp_headers: tuple[str, ...],
-    rate: float,
-    session: str,
-    root_path: str,
-    demo: bool,
-    check: str | None,
-    **shared: object,
-) -> None:
+def start(store: str, rate: float, root_path: str, **options: Any) -> None:
     """Serve until Ctrl-C, or a signal, ends it: what was acknowledged is stored, and scored the next time.
 
     The password of a ClickHouse is read from RAGFAULT_CLICKHOUSE_PASSWORD.
@@ -194,38 +104,38 @@ def start(
     with require_extra("the server", "server"):
         import fastapi  # noqa: F401 - modules of the server import it, and starlette with it, before app.py does
     from ragfault.apps.watch.server.app import run_server
-    from ragfault.apps.watch.server.settings import ServerSettings
-    from ragfault.http.bodies import RequestLimits
 
-    options: dict[str, Any] = dict(shared)
-    public_url, path = _split_address(root_path)
-    checks = _read_check_options(check, {name: options.pop(name) for name in LLM_FLAGS})
+    llm_flags = {name: options.pop(name) for name in LLM_FLAGS}
     page_options = [name for app in list_apps() for name, _ in app.page_options]
     page_files = {name: file for name in page_options if (file := options.pop(name)) is not None}
-    run_server(
-        ServerSettings(
-            metrics=_parse_metrics(metrics),
-            cohort_fields=tuple(name for name in by.split(",") if name),
-            reference_minutes=min(120, _parse_minutes(reference)) if demo else _parse_minutes(reference),
-            retention_days=None if keep is None else _parse_days(keep),
-            max_bytes=None if size is None else _parse_size(size),
-            redact=tuple(name.strip() for name in (redact or "").split(",") if name.strip()),
-            redact_key=os.environ.get("RAGFAULT_REDACT_KEY"),
-            otlp_headers=_parse_headers(otlp_headers),
-            smtp_password=os.environ.get("RAGFAULT_SMTP_PASSWORD"),
-            secret=os.environ.get("RAGFAULT_WEBHOOK_SECRET"),
-            check_options=checks,
-            limits=RequestLimits(rate=rate),
-            session_hours=_parse_minutes(session) / 60,
-            page_files=page_files,
-            public_url=public_url,
-            root_path=path,
-            demo=demo,
-            check=check,
-            **options,
-        ),
-        click.echo,
+    fields = _read_environment() | take_fields(ServerSettings, options)
+    fields["otlp_headers"] = (*_read_headers(), *fields.get("otlp_headers", ()))
+    if fields.get("demo"):
+        fields["reference_minutes"] = min(120, fields.get("reference_minutes", 120))
+    public_url, path = _split_address(root_path)
+    settings = ServerSettings(
+        store=store,
+        check_options=_read_check_options(fields.get("check"), llm_flags),
+        limits=RequestLimits(rate=rate),
+        page_files=page_files,
+        public_url=public_url,
+        root_path=path,
+        **fields,
     )
+    run_server(settings, click.echo)
+
+
+def _read_environment() -> dict[str, str]:
+    """Read the settings that variables of the environment give."""
+    return {name: value for name, variable in VARIABLES.items() if (value := os.environ.get(variable))}
+
+
+def _read_headers() -> tuple[tuple[str, str], ...]:
+    """Read the headers of RAGFAULT_OTLP_HEADERS, divided by commas; they may be percent-encoded."""
+    from urllib.parse import unquote
+
+    parts = os.environ.get("RAGFAULT_OTLP_HEADERS", "").split(",")
+    return parse_headers(unquote(part.strip()) for part in parts if part.strip())
 
 
 def _read_check_options(check: str | None, flags: dict[str, Any]) -> dict[str, Any]:
@@ -239,26 +149,6 @@ def _read_check_options(check: str | None, flags: dict[str, Any]) -> dict[str, A
     return {}
 
 
-def _parse_headers(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Parse headers as NAME=VALUE; those of RAGFAULT_OTLP_HEADERS are divided by commas, and may be percent-encoded."""
-    from urllib.parse import unquote
-
-    from_environment = [part.strip() for part in os.environ.get("RAGFAULT_OTLP_HEADERS", "").split(",") if part.strip()]
-    headers = []
-    for text in [*map(unquote, from_environment), *given]:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f'a header is NAME=VALUE, got "{name[:40]}".')
-        headers.append((name.strip(), value.strip()))
-    return tuple(headers)
-
-
-def _parse_metrics(text: str) -> str | tuple[str, ...]:
-    """Parse a set of metrics, or metrics by name."""
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    return names[0] if len(names) == 1 else names
-
-
 def _split_address(text: str) -> tuple[str, str]:
     """Return an address, empty where the text is a path alone, and its path.
 
@@ -267,31 +157,6 @@ def _split_address(text: str) -> tuple[str, str]:
     """
     url = text.rstrip("/") if text.startswith(("http://", "https://")) else ""
     return url, "".join(url.partition("://")[2].partition("/")[1:]) if url else text
-
-
-def _parse_days(text: str) -> float:
-    """Parse a length of time in days."""
-    return _parse_minutes(text) / (24 * 60)
-
-
-def _parse_minutes(text: str) -> int:
-    """Parse a length of time in minutes."""
-    from ragfault.apps.watch.monitoring.alert_rules import parse_minutes
-
-    return parse_minutes(text)
-
-
-def _parse_size(text: str) -> int:
-    """Parse a size in bytes.
-
-    >>> _parse_size("20GB"), _parse_size("512 MB")
-    (20000000000, 512000000)
-    """
-    units = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-    number, unit = text.strip()[:-2].strip(), text.strip()[-2:].upper()
-    if unit not in units or not number.isdecimal() or not int(number):
-        raise UsageError(f'"{text}" is not a size. Write a whole number of KB, MB, GB or TB: 20GB.')
-    return int(number) * units[unit]
 
 
 @serve.command(
@@ -320,7 +185,7 @@ def token(
 
     Give the URL of a running server, or a store on which no server runs.
     """
-    days = None if expires is None else _parse_days(expires)
+    days = None if expires is None else parse_days(expires)
     if store.startswith(("http://", "https://")):
         from ragfault.apps.watch.server.http_client import change_token
 
@@ -458,7 +323,7 @@ def export(
 
     now = time.time()
     ages = {
-        name: now - _parse_days(age) * 86400 for name, age in (("since", since), ("until", until)) if age is not None
+        name: now - parse_days(age) * 86400 for name, age in (("since", since), ("until", until)) if age is not None
     }
     picked = {"route": route, "model": model, "judge": judge, "state": state, "text": text, "gold": gold}
     limits = {name: value for name, value in picked.items() if value is not None} | ages

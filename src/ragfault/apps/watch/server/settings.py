@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ from msgspec import Meta
 from ragfault.apps.watch.server.ingest.settling import SPAN_TIMEOUT
 from ragfault.apps.watch.server.storage.opening import is_store_folder
 from ragfault.http.addresses import format_address, is_loopback
-from ragfault.http.bodies import RequestLimits
+from ragfault.http.request_limits import RequestLimits
 from ragfault.io.redaction import parse_redaction_kinds
 from ragfault.judges.loading import DEFAULT_JUDGE
 from ragfault.model.errors import UsageError
@@ -38,6 +39,57 @@ PositiveShare = Annotated[float, Meta(gt=0, le=1, description="a number above 0,
 DemoSpeed = Annotated[float, Meta(ge=1, le=3600, description="a number from 1 to 3600")]
 
 
+def split_names(texts: Sequence[str]) -> tuple[str, ...]:
+    """Split names that are given one by one, or with commas.
+
+    >>> split_names(["model,release", "prompt_version"])
+    ('model', 'release', 'prompt_version')
+    """
+    return tuple(name for text in texts for part in text.split(",") if (name := part.strip()))
+
+
+def _parse_metrics(texts: Sequence[str]) -> str | tuple[str, ...]:
+    """Parse a set of metrics, or metrics by name."""
+    names = split_names(texts)
+    return names[0] if len(names) == 1 else names
+
+
+def parse_headers(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Parse headers as NAME=VALUE."""
+    headers = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f'a header is NAME=VALUE, got "{name[:40]}".')
+        headers.append((name.strip(), value.strip()))
+    return tuple(headers)
+
+
+def parse_days(text: str) -> float:
+    """Parse a length of time in days."""
+    return _parse_minutes(text) / (24 * 60)
+
+
+def _parse_minutes(text: str) -> int:
+    """Parse a length of time in minutes."""
+    from ragfault.apps.watch.monitoring.alert_rules import parse_minutes
+
+    return parse_minutes(text)
+
+
+def _parse_size(text: str) -> int:
+    """Parse a size in bytes.
+
+    >>> _parse_size("20GB"), _parse_size("512 MB")
+    (20000000000, 512000000)
+    """
+    units = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+    number, unit = text.strip()[:-2].strip(), text.strip()[-2:].upper()
+    if unit not in units or not number.isdecimal() or not int(number):
+        raise UsageError(f'"{text}" is not a size. Write a whole number of KB, MB, GB or TB: 20GB.')
+    return int(number) * units[unit]
+
+
 class ServerSettings(Settings, frozen=True, kw_only=True):
     """Settings of a server: storage, network, scoring, alerts, export and retention."""
 
@@ -47,7 +99,7 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
         None,
         "Folder for runs and other files.",
         PathText,
-        Flag(default="in the store; with ClickHouse ./ragfault-data"),
+        Flag(default="in the store; with ClickHouse ./ragfault-data", parse=Path),
     )
     host: str = declare("127.0.0.1", "Address to listen on; any but loopback requires a token.", NonEmptyText)
     port: int = declare(4318, "Port to listen on; 0: a free one.", PortNumber)
@@ -57,7 +109,9 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     judge: str = declare(DEFAULT_JUDGE, "Judge of every trace.", NonEmptyText)
     profile: str = declare("general", "Domain profile, as for evaluate.", NonEmptyText)
     calibration: str | None = declare(None, "Calibration of this judge, written by `judge calibrate -o`.", PathText)
-    metrics: str | tuple[str, ...] = declare("default", "Metric set, or metric names (a,b).", TextList)
+    metrics: str | tuple[str, ...] = declare(
+        "default", "Metric set, or metric names (a,b).", TextList, Flag(parse=_parse_metrics)
+    )
     workers: int = declare(1, "Judging processes; with 0, traces are stored but not judged.", NaturalInt)
     check: str | None = declare(
         None,
@@ -70,10 +124,16 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     )
     check_options: dict[str, Any] = declare({}, "Options of the judge of `check`; its budgets are per day (UTC).")
     cohort_fields: tuple[str, ...] = declare(
-        ("model", "release", "prompt_version"), "Fields that define cohorts (a,b).", TextList, Flag(names=("--by",))
+        ("model", "release", "prompt_version"),
+        "Fields that define cohorts (a,b).",
+        TextList,
+        Flag(names=("--by",), default="model,release,prompt_version", parse=split_names),
     )
     reference_minutes: int = declare(
-        24 * 60, "Minutes from the start of a metric on a route that are its reference.", PositiveInt
+        24 * 60,
+        "Time from the start of a metric on a route that is its reference: 24h; in Python, minutes.",
+        PositiveInt,
+        Flag(names=("--reference",), metavar="TIME", default="24h; with `demo` 2h", parse=_parse_minutes),
     )
     span_timeout: float = declare(
         SPAN_TIMEOUT,
@@ -81,9 +141,17 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
         PositiveNumber,
         Flag(metavar="SECONDS"),
     )
-    retention_days: float | None = declare(None, "Days for which traces are stored; none: for ever.", PositiveNumber)
+    retention_days: float | None = declare(
+        None,
+        "Time for which traces are stored: 30d; in Python, days.",
+        PositiveNumber,
+        Flag(names=("--keep",), metavar="TIME", default="for ever", parse=parse_days),
+    )
     max_bytes: int | None = declare(
-        None, "Size of the store in bytes, above which the oldest traces are deleted.", PositiveInt
+        None,
+        "Size of the store above which the oldest traces are deleted: 20GB; in Python, bytes.",
+        PositiveInt,
+        Flag(names=("--size",), metavar="SIZE", default="unlimited", parse=_parse_size),
     )
     rules: Path | None = declare(None, "TOML file of alert rules, in addition to the built-in ones.", PathText)
     webhook: str | None = declare(None, "URL that receives notices of incidents.", NonEmptyText)
@@ -106,11 +174,26 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
         NonEmptyText,
         Flag(names=("--otlp-endpoint",), metavar="URL"),
     )
-    otlp_headers: tuple[tuple[str, str], ...] = declare((), "Names and values of headers sent with the scores.")
+    otlp_headers: tuple[tuple[str, str], ...] = declare(
+        (),
+        "Header sent with the scores. Prefer RAGFAULT_OTLP_HEADERS: options are visible to other users.",
+        TextList,
+        Flag(names=("--otlp-header",), metavar="NAME=VALUE", parse=parse_headers),
+    )
     otlp_spans: bool = declare(False, "Also send scores as spans.", Switch)
-    redact: tuple[str, ...] = declare((), "Kinds of values redacted before storing: email, phone, card, key, or all.")
+    redact: tuple[str, ...] = declare(
+        (),
+        "Kinds of values redacted before storing: email, phone, card, key (a,b), or all.",
+        TextList,
+        Flag(default="nothing", parse=split_names),
+    )
     redact_key: str | None = declare(None, "Secret that keeps redacted ids the same after a restart.")
-    session_hours: float = declare(12.0, "Hours for which a browser stays signed in.", PositiveNumber)
+    session_hours: float = declare(
+        12.0,
+        "Time for which a browser stays signed in: 12h, 7d; in Python, hours.",
+        PositiveNumber,
+        Flag(names=("--session",), metavar="TIME", default="12h", parse=lambda text: _parse_minutes(text) / 60),
+    )
     trusted_proxies: tuple[str, ...] = declare(
         (),
         "Address or network of a proxy (10.0.0.7, 10.0.0.0/8) whose X-Forwarded headers are trusted; needs a token.",

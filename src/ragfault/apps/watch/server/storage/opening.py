@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ragfault.apps.watch.server.storage.store import TraceStore
 from ragfault.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from ragfault.apps.watch.server.storage.store import TraceStore
 
 ADDRESS_SCHEMES = ("clickhouse", "clickhouses", "chdb")
 
