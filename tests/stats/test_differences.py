@@ -10,16 +10,7 @@ import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.stats.bootstrap import (
-    BLOCK_SIZE,
-    MAX_UNBLOCKED_CLUSTERS,
-    ClusterTable,
-    cluster_error,
-    encode_clusters,
-    expand_confidence,
-    resample_means,
-    tabulate_clusters,
-)
+from ragfault.stats.bootstrap import cluster_error, encode_clusters, expand_confidence, tabulate_clusters
 from ragfault.stats.differences import paired_difference, paired_differences, unpaired_differences
 from ragfault.stats.distributions import t_quantile
 from ragfault.stats.estimates import Difference
@@ -136,18 +127,6 @@ def test_missing_pairs_widen_the_bootstrap_as_they_should():
     assert (difference.low, difference.high) == pytest.approx(
         (alone.low, alone.high), abs=0.05 * (alone.high - alone.low)
     )
-
-
-def test_blocked_resamples_have_the_same_distribution():
-    """Above 65,536 clusters resamples are drawn block by block: counts add up, and their variance is multinomial."""
-    g = MAX_UNBLOCKED_CLUSTERS + 5000
-    ones = ClusterTable(np.ones((g, 1)), np.ones((g, 1)))
-    assert resample_means(ones, 4, np.random.default_rng(0)).ravel().tolist() == [1, 1, 1, 1]
-    values = np.random.default_rng(1).normal(size=(g, 2))
-    values[:BLOCK_SIZE, 1] += 5
-    means = resample_means(ClusterTable(values, np.ones((g, 2))), 400, np.random.default_rng(2))
-    assert means.mean(axis=0) == pytest.approx(values.mean(axis=0), abs=4 * values.std() / math.sqrt(400 * g))
-    assert means.std(axis=0) * math.sqrt(g) == pytest.approx(values.std(axis=0), rel=0.12)
 
 
 def test_large_samples_agree_between_bootstrap_and_t():

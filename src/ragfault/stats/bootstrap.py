@@ -213,9 +213,6 @@ def divide_or_nan(numerator: FloatArray, denominator: FloatArray, tiny: float = 
     return ratio
 
 
-MAX_UNBLOCKED_CLUSTERS = 65_536
-"""Up to this number of clusters each resample is drawn at once; above, block by block."""
-BLOCK_SIZE = 4096
 BATCH_CELLS = 1 << 20
 """Number of cells of one resampling step."""
 
@@ -223,9 +220,8 @@ BATCH_CELLS = 1 << 20
 def resample_means(table: ClusterTable, resamples: int, rng: np.random.Generator) -> FloatArray:
     """Return the means of bootstrap resamples, resamples by metrics; all metrics share the drawn clusters.
 
-    Resampled sums are the product of exact multinomial counts with the table. Above 65,536 clusters the draws per block
-    are drawn first, then those within it: the same distribution in little memory. A resample without any value of a
-    metric repeats that metric's mean.
+    Resampled sums are the product of exact multinomial counts with the table. A resample without any value of a metric
+    repeats that metric's mean.
 
     >>> table = ClusterTable(np.arange(5.0)[:, None], np.ones((5, 1)))
     >>> resample_means(table, 3, np.random.default_rng(0)).ravel()
@@ -234,9 +230,8 @@ def resample_means(table: ClusterTable, resamples: int, rng: np.random.Generator
     complete = bool((table.counts == table.counts[0]).all())
     both = table.sums if complete else np.hstack([table.sums, table.counts])
     totals = np.zeros((resamples, both.shape[1]))
-    draw = draw_counts if len(table.sums) <= MAX_UNBLOCKED_CLUSTERS else _draw_blocked_counts
-    for rows, columns, counts in draw(len(table.sums), resamples, rng):
-        totals[rows] += counts @ both[columns]
+    for rows, counts in draw_counts(len(table.sums), resamples, rng):
+        totals[rows] = counts @ both
     metrics = table.sums.shape[1]
     if complete:
         means: FloatArray = totals / np.maximum(table.n, 1)
@@ -245,41 +240,15 @@ def resample_means(table: ClusterTable, resamples: int, rng: np.random.Generator
     return np.where(counts > 0, sums / np.maximum(counts, 1), table.means())
 
 
-def draw_counts(g: int, resamples: int, rng: np.random.Generator) -> Iterator[tuple[slice, slice, FloatArray]]:
-    """Yield (rows, columns, counts of each cluster) for batches of resamples."""
-    step = max(1, BATCH_CELLS // g)
+def draw_counts(g: int, resamples: int, rng: np.random.Generator, width: int = 0) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield rows and counts of each cluster for batches of resamples, whose rows may be made `width` cells wide."""
+    step = max(1, BATCH_CELLS // max(g, width))
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)
         indices = rng.integers(0, g, size=(rows, g))
         indices += np.arange(rows)[:, None] * g
         counts = np.bincount(indices.ravel(), minlength=rows * g).reshape(rows, g)
-        yield slice(start, start + rows), slice(0, g), counts.astype(np.float64)
-
-
-def _draw_blocked_counts(g: int, resamples: int, rng: np.random.Generator) -> Iterator[tuple[slice, slice, FloatArray]]:
-    """Yield (rows, columns, counts) for batches of resamples and blocks of clusters."""
-    edges = np.append(np.arange(0, g, BLOCK_SIZE), g)
-    sizes = np.diff(edges)
-    step = BATCH_CELLS // BLOCK_SIZE
-    for start in range(0, resamples, step):
-        rows = min(step, resamples - start)
-        totals = rng.multinomial(g, sizes / g, size=rows)
-        counts = np.empty((rows, BLOCK_SIZE))
-        for block, size in enumerate(sizes.tolist()):
-            ends = np.cumsum(totals[:, block])
-            indices = _draw_integers(size, int(ends[-1]), rng)
-            for row, end in enumerate(ends.tolist()):
-                counts[row, :size] = np.bincount(indices[end - totals[row, block] : end], minlength=size)
-            columns = slice(int(edges[block]), int(edges[block + 1]))
-            yield slice(start, start + rows), columns, counts[:, :size]
-
-
-def _draw_integers(size: int, draws: int, rng: np.random.Generator) -> NDArray[np.uint16]:
-    """Draw uniform integers below `size`; for a full block, from the lowest bits of random bytes."""
-    if size != BLOCK_SIZE:
-        return rng.integers(0, size, size=draws, dtype=np.uint16)
-    integers: NDArray[np.uint16] = np.frombuffer(rng.bytes(2 * draws), dtype="<u2") & np.uint16(BLOCK_SIZE - 1)
-    return integers
+        yield slice(start, start + rows), counts.astype(np.float64)
 
 
 def jackknife_influences(table: ClusterTable, metric: int) -> FloatArray:
@@ -384,13 +353,7 @@ def bootstrap_estimates(
         return [BootstrapEstimate(_nan_to_none(value), None, None) for value in values.tolist()]
     resamples, seed, confidence = resampling
     rng = np.random.default_rng(seed)
-    batches = []
-    step = max(1, BATCH_CELLS // max(1, index.size))
-    for start in range(0, resamples, step):
-        indices = rng.integers(0, groups, size=(min(step, resamples - start), groups))
-        indices += np.arange(len(indices))[:, None] * groups
-        counts = np.bincount(indices.ravel(), minlength=len(indices) * groups).reshape(len(indices), groups)
-        batches.append(statistic(counts[:, index].astype(np.float64)))
+    batches = [statistic(counts[:, index]) for _, counts in draw_counts(groups, resamples, rng, index.size)]
     wide = expand_confidence(confidence, groups - 1)
     table = np.vstack(batches).T
     return [

@@ -218,7 +218,7 @@ def _resample_changes(
     sorted_rows = [np.argsort(values, kind="stable") for values in (old, new)]
     shares = np.asarray(quantiles, dtype=np.float64)
     changes = np.empty((resamples, shares.size))
-    for rows, _, counts in draw_counts(groups, resamples, np.random.default_rng(seed)):
+    for rows, counts in draw_counts(groups, resamples, np.random.default_rng(seed)):
         resampled = []
         for values, order in zip((old, new), sorted_rows, strict=True):
             reached = np.cumsum(counts[:, index[order]], axis=1)
