@@ -376,14 +376,10 @@ def measure_quantiles(rng: np.random.Generator, clusters: Clusters, correlation:
     outcomes["ratio of means"] = IntervalOutcome(
         has_value(ratio.low, ratio.high, RATIO_OF_CHANGE), True, paired_ratio(old, new, clusters).p
     )
-    answered = rng.uniform(size=(2, len(old))) < ANSWERED_SHARE
-    per_answered = ratio_interval(old, answered[0], clusters)
-    change_per_answered = paired_ratio(old, new, clusters, denominators=(answered[0], answered[1]), seed=seed)
+    answered = rng.uniform(size=len(old)) < ANSWERED_SHARE
+    per_answered = ratio_interval(old, answered, clusters)
     outcomes["per answered trace"] = IntervalOutcome(
         has_value(per_answered.low, per_answered.high, float(np.exp(0.5)) / ANSWERED_SHARE), True
-    )
-    outcomes["change per answered trace"] = IntervalOutcome(
-        has_value(change_per_answered.low, change_per_answered.high, 1.0), True, change_per_answered.p
     )
     return outcomes
 

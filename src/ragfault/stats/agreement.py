@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,6 @@ MeasurementScale = Literal["nominal", "ordinal", "interval"]
 """Scale of the ratings: names, ranks, or numbers whose differences are meaningful."""
 TINY = 1e-12
 """Weights up to this are rounding errors of 0."""
-ALL_RATINGS_EQUAL = "every rating is the same: chance would agree as well"
-
-
-class AgreementCoefficient(NamedTuple):
-    """A coefficient of agreement, or the reason why it is undefined."""
-
-    value: float | None
-    """1: perfect; 0: chance; below 0: worse than chance. None if undefined."""
-    reason: str | None = None
 
 
 def _index_categories(values: Sequence[Any], order: Sequence[Hashable] | None) -> tuple[list[int], list[Hashable]]:
@@ -66,7 +57,11 @@ class TwoRaterRatings:
         return divide_or_nan(np.trace(tables, axis1=1, axis2=2), tables.sum(axis=(1, 2)), TINY)
 
     def kappa(self, tables: FloatArray, weighting: KappaWeighting = "none") -> FloatArray:
-        """Return 1 less the disagreement over the disagreement expected by chance."""
+        """Return Cohen's kappa: 1 less the disagreement over that expected by the raters' shares (Cohen 1960, 1968).
+
+        At most 1, and 0 for chance; NaN where both say one and the same of every unit. Weighted, a miss costs the
+        distance of the categories, or its square.
+        """
         distance = np.abs(np.subtract.outer(np.arange(self.size), np.arange(self.size)))
         cost = {"none": distance > 0, "linear": distance, "quadratic": distance**2}[weighting].astype(np.float64)
         expected = np.einsum("ri,ij,rj->r", tables.sum(axis=2), cost, tables.sum(axis=1))
@@ -88,30 +83,6 @@ def accuracy(first: Sequence[Any], second: Sequence[Any]) -> float | None:
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} ratings: give one of each rater for each unit")
     return sum(a == b for a, b in zip(first, second, strict=True)) / len(first) if len(first) else None
-
-
-def cohen_kappa(
-    first: Sequence[Any],
-    second: Sequence[Any],
-    weighting: KappaWeighting = "none",
-    order: Sequence[Hashable] | None = None,
-) -> AgreementCoefficient:
-    """Compute Cohen's kappa: the agreement of two raters beyond chance, given their shares (Cohen 1960).
-
-    At most 1; 0 is chance. Weighted, a miss by several categories counts for more (Cohen 1968): by their distance in
-    `order` (sorted, where it is not given), or by its square. Undefined without units, and where both say one and the
-    same of every unit. Raises ValueError where there is not one rating of each for each unit, or one is not in `order`.
-
-    >>> cohen_kappa([1, 1, 0, 0], [1, 0, 0, 0]).value, cohen_kappa([1, 2, 3], [1, 3, 3], "linear").value
-    (0.5, 0.666...)
-    >>> cohen_kappa([1, 1], [1, 1]).reason
-    'every rating is the same: chance would agree as well'
-    """
-    crossed = TwoRaterRatings(first, second, order)
-    if not len(first):
-        return AgreementCoefficient(None, "there are no units")
-    value = float(crossed.kappa(crossed.confusion_matrices(np.ones((1, len(first)))), weighting)[0])
-    return AgreementCoefficient(None, ALL_RATINGS_EQUAL) if math.isnan(value) else AgreementCoefficient(value)
 
 
 class MultiRaterRatings:
@@ -145,7 +116,11 @@ class MultiRaterRatings:
         return counts
 
     def alpha(self, coincidences: FloatArray, scale: MeasurementScale) -> FloatArray:
-        """Return 1 less the distance of values within a unit over that of any two values."""
+        """Return Krippendorff's alpha: 1 less the distance of values within a unit over that of any two (2004).
+
+        At most 1, and 0 for chance; NaN where no unit has two ratings, and where all are the same. The distance is 1
+        ("nominal"), the square of the ratings between two in the order ("ordinal"), or the squared difference.
+        """
         return _compute_alpha(coincidences, self.categories, scale)
 
 
@@ -173,25 +148,3 @@ def _compute_distances(totals: FloatArray, categories: Sequence[Any], scale: Mea
 
 def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def krippendorff_alpha(
-    ratings: Sequence[Sequence[Any]], scale: MeasurementScale = "nominal", order: Sequence[Hashable] | None = None
-) -> AgreementCoefficient:
-    """Compute Krippendorff's alpha: agreement beyond chance of any number of raters, with missing ratings (2004).
-
-    `ratings` are units by raters, None where one said nothing. 1 is perfect, 0 is chance. `scale` weighs a miss:
-    "nominal" all alike; "ordinal" by the square of the ratings between them in `order`; "interval" by squared distance.
-    Undefined where no unit has two ratings, and where all ratings are the same.
-
-    >>> krippendorff_alpha([[1, 1, 1], [0, 0, None], [1, 1, 0], [0, None, None]]).value
-    0.533...
-    >>> krippendorff_alpha([[1], [0]]).reason
-    'no unit has two ratings'
-    """
-    rated = MultiRaterRatings(ratings, order)
-    coincidences = rated.coincidences(np.ones((1, len(ratings))))
-    if not coincidences.sum():
-        return AgreementCoefficient(None, "no unit has two ratings")
-    value = float(rated.alpha(coincidences, scale)[0])
-    return AgreementCoefficient(None, ALL_RATINGS_EQUAL) if math.isnan(value) else AgreementCoefficient(value)

@@ -24,13 +24,12 @@ from ragfault.stats.bootstrap import (
 from ragfault.stats.distributions import incomplete_beta, normal_quantile, t_quantile
 from ragfault.stats.estimates import QuantileChange, QuantileInterval, RatioInterval
 from ragfault.stats.intervals import MIN_CONSTANT_VALUES, estimate_design_effect
-from ragfault.stats.significance import RELATIVE_TOLERANCE, flip_signs, sign_flip_test, sign_flip_tests
+from ragfault.stats.significance import sign_flip_test, sign_flip_tests
 
 RESAMPLES = 1000
 LARGE_RESAMPLES = 200
 """Number of resamples above 5,000 clusters, where only their standard deviation is used."""
 LARGE_CLUSTERS = 5000
-SWAPS = 9999
 MIN_CHANGE_CLUSTERS = 8
 """With fewer clusters a bootstrap has too few distinct resamples."""
 
@@ -231,7 +230,7 @@ def _resample_changes(
 def ratio_interval(
     numerator: Values, denominator: Values, clusters: Clusters | None = None, *, confidence: float = 0.95
 ) -> RatioInterval:
-    """Return the ratio of two sums over the same traces, such as cost per answered trace, with its interval.
+    """Return the ratio of two sums over the same traces, such as cost per trace, with its interval.
 
     The interval holds every ratio for which numerator less ratio times denominator may have the mean 0 (Fieller 1954),
     by Student's t with the error and degrees of freedom of `cluster_error`, stretched on the side of the longer tail.
@@ -244,64 +243,7 @@ def ratio_interval(
     >>> [round(x, 3) for x in (ratio.value, ratio.low, ratio.high)]
     [0.04, 0.033, 0.052]
     """
-    return _estimate_ratio([numerator, denominator], clusters, confidence)
-
-
-def paired_ratio(
-    baseline: Values,
-    candidate: Values,
-    clusters: Clusters | None = None,
-    *,
-    denominators: tuple[Values, Values] | None = None,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> RatioInterval:
-    """Return candidate over baseline of the means of paired values, with its interval and a permutation test.
-
-    With `denominators` (of the baseline, of the candidate) each side is itself a ratio of sums, such as cost per
-    answered trace. The interval is that of `ratio_interval`, with denominators on each side's linearised
-    ratio (Woodruff 1971). The test swaps the sides of each cluster (else pair) and
-    compares the logarithm of the ratio; without denominators it is `sign_flip_test`, which orders swaps alike.
-
-    Raises ValueError as `ratio_interval` does.
-
-    >>> before, after = [100.0, 120.0, 90.0, 110.0] * 5, [150.0, 170.0, 140.0, 160.0] * 5
-    >>> ratio = paired_ratio(before, after)
-    >>> round(ratio.value, 3), ratio.low > 1, ratio.p < 0.001
-    (1.476, True, True)
-    """
-    old, new = _check_pairs(baseline, candidate)
-    if denominators is None:
-        ratio = _estimate_ratio([new, old], clusters, confidence)
-        p = sign_flip_test(old, new, clusters, seed=seed).p
-    else:
-        ratio = _estimate_ratio([new, denominators[1], old, denominators[0]], clusters, confidence)
-        if ratio.value is None:
-            return ratio
-        p = _swap_ratios([new, denominators[1], old, denominators[0]], clusters, seed)
-    return RatioInterval(ratio.value, ratio.low, ratio.high, ratio.n, ratio.clusters, p, ratio.reason)
-
-
-def _swap_ratios(columns: list[Values], clusters: Clusters | None, seed: int) -> float:
-    """Return the share of random swaps of the sides whose change of a ratio of sums is at least as large."""
-    sums = tabulate_clusters(np.column_stack(columns).astype(np.float64), clusters, None).sums
-    total, apart = (sums[:, :2] + sums[:, 2:]).sum(axis=0), sums[:, :2] - sums[:, 2:]
-
-    def log_change(differences: FloatArray) -> FloatArray:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            parts = np.log(total + differences) - np.log(total - differences)
-            change: FloatArray = np.abs(parts[:, 0] - parts[:, 1])
-        return np.where(np.isnan(change), math.inf, change)
-
-    observed = float(log_change(apart.sum(axis=0, keepdims=True))[0]) * (1 - RELATIVE_TOLERANCE)
-    rng = np.random.default_rng(seed)
-    as_large = sum(int((log_change(flipped) >= observed).sum()) for flipped in flip_signs(apart, SWAPS, rng))
-    return (as_large + 1) / (SWAPS + 1)
-
-
-def _estimate_ratio(columns: list[Values], clusters: Clusters | None, confidence: float) -> RatioInterval:
-    """Estimate the first sum over the second; of four, divided by the third over the fourth."""
-    values = [_check_values(column) for column in columns]
+    values = [_check_values(column) for column in (numerator, denominator)]
     n = values[0].size
     if any(column.size != n for column in values):
         raise ValueError("the columns differ in length: give one value of each for every trace")
@@ -311,9 +253,7 @@ def _estimate_ratio(columns: list[Values], clusters: Clusters | None, confidence
     means = [float(column.mean()) for column in values]
     if not all(means):
         return RatioInterval(None, None, None, n, groups, None, "a sum is 0")
-    if len(values) == 4:
-        values = [_linearize_ratio(values[0], values[1]), _linearize_ratio(values[2], values[3])]
-    above, below = (float(column.mean()) for column in values)
+    above, below = means
     ratio = above / below
     error = cluster_error(tabulate_clusters(as_matrix(values[0] / above - values[1] / below), clusters, None), 0)[0]
     if groups < 2 or (error <= 1e-12 and n < MIN_CONSTANT_VALUES):
@@ -325,11 +265,22 @@ def _estimate_ratio(columns: list[Values], clusters: Clusters | None, confidence
     return RatioInterval(ratio, bottom, top, n, groups, None, unknown)
 
 
-def _linearize_ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """Return values whose mean is the ratio of the sums and whose spread is that of its linearisation."""
-    ratio = numerator.mean() / denominator.mean()
-    values: FloatArray = ratio + (numerator - ratio * denominator) / denominator.mean()
-    return values
+def paired_ratio(
+    baseline: Values, candidate: Values, clusters: Clusters | None = None, *, confidence: float = 0.95, seed: int = 0
+) -> RatioInterval:
+    """Return candidate over baseline of the means of paired values, with its interval and a permutation test.
+
+    The interval is that of `ratio_interval`, the test `sign_flip_test`. Raises ValueError as these do.
+
+    >>> before, after = [100.0, 120.0, 90.0, 110.0] * 5, [150.0, 170.0, 140.0, 160.0] * 5
+    >>> ratio = paired_ratio(before, after)
+    >>> round(ratio.value, 3), ratio.low > 1, ratio.p < 0.001
+    (1.476, True, True)
+    """
+    old, new = _check_pairs(baseline, candidate)
+    ratio = ratio_interval(new, old, clusters, confidence=confidence)
+    p = sign_flip_test(old, new, clusters, seed=seed).p
+    return RatioInterval(ratio.value, ratio.low, ratio.high, ratio.n, ratio.clusters, p, ratio.reason)
 
 
 MAX_DOUBLINGS = 40
