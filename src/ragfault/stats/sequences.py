@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
-from ragfault.stats.bootstrap import Clusters, FloatArray, Values, tabulate_clusters
+from ragfault.stats.bootstrap import Clusters, FloatArray, Values
 from ragfault.stats.significance import RELATIVE_TOLERANCE, sign_flip_test
 
 RESAMPLES = 1999
@@ -21,72 +21,37 @@ MAX_BATCHES = 2000
 """More rows are summed in batches, which are as exchangeable as the rows."""
 
 
-class ChangePoint(Struct, frozen=True):
-    """The most likely step at which the mean of a sequence changed once."""
+class MeanShift(Struct, frozen=True):
+    """A step of a sequence at which its mean changed."""
 
     step: int
     """First step after the change, counted from 0."""
-    p: float
-    """p value of the null hypothesis of no change."""
     low: int
-    """Earliest step of the confidence interval."""
+    """Earliest step of the 95 % confidence interval."""
     high: int
-    before: float
-    after: float
-    steps: int
-    rows: int
-    """Number of sequences: traces followed through all steps, or 1."""
 
 
-def detect_change_point(
-    values: ArrayLike, clusters: Clusters | None = None, *, resamples: int = RESAMPLES, seed: int = 0
-) -> ChangePoint:
-    """Detect the single change of the mean of a sequence by the largest standardized CUSUM (Hinkley 1970).
+def locate_change_point(values: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> MeanShift:
+    """Locate the single change of the mean of a sequence by the largest standardized CUSUM (Hinkley 1970).
 
-    `values` is one sequence, or a table of traces by steps: the same traces scored at each step, each compared
-    with itself; `clusters` names what traces move together. At each cut the difference of the means before and
-    after is weighed with the root of k (n - k) / n, and the largest of them is the statistic.
+    At each cut the difference of the means before and after is weighed with the root of k (n - k) / n, and the largest
+    of them is the statistic. The interval of the step comes from resampled residuals on either side of the change
+    (Hušková & Kirch 2008).
 
-    Null hypothesis: the values of a sequence (of each row) are exchangeable. p is that of random permutations
-    within the rows, (as large + 1) / (resamples + 1); n steps of one sequence can thus show a change only if n is
-    about 8 or more, while few steps of many traces can. The interval of the step comes from resampled rows, or
-    for a single sequence from resampled residuals on either side of the change (Hušková & Kirch 2008).
+    Assumes that there is one change, which it doesn't test, and independent values.
+    Raises ValueError on fewer than two steps, or a value that is not finite.
 
-    Assumes one change and independent values; a trend or a slow wander also makes p small.
-    Raises ValueError on fewer than two steps, no row, or a value that is not finite.
-
-    >>> found = detect_change_point([0.9, 0.8, 0.9, 0.9, 0.8, 0.9, 0.5, 0.6, 0.5, 0.4, 0.5])
-    >>> found.step, found.p < 0.01, round(found.before, 2), round(found.after, 2)
-    (6, True, 0.87, 0.5)
+    >>> found = locate_change_point([0.9, 0.8, 0.9, 0.9, 0.8, 0.9, 0.5, 0.6, 0.5, 0.4, 0.5])
+    >>> found.step, found.low, found.high
+    (6, 6, 6)
     """
-    table = np.asarray(values, dtype=np.float64)
-    table = table[None, :] if table.ndim == 1 else table
-    if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] < 2:
-        raise ValueError(f"values have the shape {table.shape}: a change needs two steps and a row")
-    if not np.isfinite(table).all():
-        raise ValueError("a value is not finite: leave out the rows that lack a step")
-    rng = np.random.default_rng(seed)
-    path = table.mean(axis=0)
-    sums = _sum_batches(tabulate_clusters(table, clusters, None).sums if len(table) > 1 else table)
-    heights = _compute_cusum(path[None, :])[0]
-    step = int(heights.argmax()) + 1
-    threshold = float(heights.max()) * (1 - 1e-12)
-    as_large = 0
-    for _ in range(resamples):
-        shuffled = rng.permuted(sums, axis=1).sum(axis=0)[None, :] / len(table)
-        as_large += bool(_compute_cusum(shuffled).max() >= threshold)
-    steps = _resample_steps(sums, step, resamples, rng)
-    low, high = np.quantile(steps, [0.025, 0.975], method="inverted_cdf").tolist()
-    return ChangePoint(
-        step=step,
-        p=(as_large + 1) / (resamples + 1),
-        low=min(int(low), step),
-        high=max(int(high), step),
-        before=float(path[:step].mean()),
-        after=float(path[step:].mean()),
-        steps=path.size,
-        rows=len(table),
-    )
+    path = np.asarray(values, dtype=np.float64)
+    if path.ndim != 1 or path.size < 2:
+        raise ValueError(f"values have the shape {path.shape}: a change needs a sequence of two steps")
+    if not np.isfinite(path).all():
+        raise ValueError("a value is not finite")
+    step = int(_compute_cusum(path).argmax()) + 1
+    return _locate_shift(path[None, :], step, resamples, seed)
 
 
 def _sum_batches(sums: FloatArray, size: int = MAX_BATCHES) -> FloatArray:
@@ -97,18 +62,18 @@ def _sum_batches(sums: FloatArray, size: int = MAX_BATCHES) -> FloatArray:
     return sums_by_batch
 
 
-def _compute_cusum(paths: FloatArray) -> FloatArray:
-    """Return the height of the standardized CUSUM at each cut of each path."""
-    n = paths.shape[1]
+def _compute_cusum(path: FloatArray) -> FloatArray:
+    """Return the height of the standardized CUSUM at each cut of a path."""
+    n = path.size
     cuts = np.arange(1, n)
-    sums = np.cumsum(paths - paths.mean(axis=1, keepdims=True), axis=1)[:, :-1]
-    heights: FloatArray = np.abs(sums) / np.sqrt(cuts * (n - cuts) / n)
+    heights: FloatArray = np.abs(np.cumsum(path - path.mean())[:-1]) / np.sqrt(cuts * (n - cuts) / n)
     return heights
 
 
-def _resample_steps(table: FloatArray, step: int, resamples: int, rng: np.random.Generator) -> FloatArray:
-    """Return the detected step of each resample."""
+def _locate_shift(table: FloatArray, step: int, resamples: int, seed: int) -> MeanShift:
+    """Return a shift with the interval of the steps found in resampled rows, or in resamples of a single row."""
     rows, n = table.shape
+    rng = np.random.default_rng(seed)
     steps = np.empty(resamples)
     for number in range(resamples):
         if rows > 1:
@@ -116,23 +81,14 @@ def _resample_steps(table: FloatArray, step: int, resamples: int, rng: np.random
         else:
             front = rng.integers(0, step, size=step)
             path = table[0][np.concatenate([front, rng.integers(step, n, size=n - step)])]
-        steps[number] = int(_compute_cusum(path[None, :])[0].argmax()) + 1
-    return steps
+        steps[number] = int(_compute_cusum(path).argmax()) + 1
+    low, high = np.quantile(steps, [0.025, 0.975], method="inverted_cdf").tolist()
+    return MeanShift(step, min(int(low), step), max(int(high), step))
 
 
 MAX_SHIFT_BATCHES = 500
 """More clusters are summed in batches of neighbours where many metrics are permuted together."""
 MAX_PERMUTED_CELLS = 400_000_000
-
-
-class MeanShift(Struct, frozen=True):
-    """A step of a sequence at which its mean changed, among several."""
-
-    step: int
-    """First step after the change, counted from 0."""
-    low: int
-    """Earliest step of the 95 % confidence interval."""
-    high: int
 
 
 class MeanShifts(Struct, frozen=True):
@@ -148,8 +104,8 @@ def detect_mean_shifts(
 ) -> list[MeanShifts]:
     """Detect any number of changes of the mean of several sequences over the same steps.
 
-    Each of `tables` is traces by steps, as in `detect_change_point`; a row with a value that is not finite is left
-    out of that table. The statistic of a table is the largest standardized difference between the mean inside and
+    Each of `tables` is the same traces scored at each step, one row per trace; a row with a value that is not finite is
+    left out of that table. The statistic of a table is the largest standardized difference between the mean inside and
     outside any run of neighbouring steps (circular binary segmentation, Olshen et al. 2004), so that one bad step
     between good ones counts as much as a lasting change. Values are permuted within the rows, alike in all tables;
     p is that of the largest statistic over the tables (Westfall & Young 1993, single step), which bounds the chance
@@ -244,9 +200,8 @@ def _split_steps(table: FloatArray, groups: NDArray[np.int64], alpha: float, see
         codes, rows = np.unique(groups, return_inverse=True)
         sums = np.zeros((len(codes), high - low))
         np.add.at(sums, rows, table[:, low:high] - table[:, low:high].mean(axis=1, keepdims=True))
-        resampled = low + _resample_steps(_sum_batches(sums), cut - low, SHIFT_RESAMPLES, np.random.default_rng(seed))
-        first, last = np.quantile(resampled, [0.025, 0.975], method="inverted_cdf").tolist()
-        shifts.append(MeanShift(cut, min(int(first), cut), max(int(last), cut)))
+        shift = _locate_shift(_sum_batches(sums), cut - low, SHIFT_RESAMPLES, seed)
+        shifts.append(MeanShift(cut, low + shift.low, low + shift.high))
     return tuple(shifts)
 
 

@@ -45,7 +45,7 @@ from ragfault.io.runs.run import MetricInfo
 from ragfault.model.errors import UsageError
 from ragfault.stats.distributions import normal_quantile, t_cdf
 from ragfault.stats.estimates import Difference
-from ragfault.stats.sequences import detect_change_point
+from ragfault.stats.sequences import locate_change_point
 from ragfault.stats.significance import equivalence_test, holm_adjust
 
 # minutes
@@ -416,7 +416,7 @@ def estimate_onset(series: MetricSeries, test: SequentialTest, seed: int = 0) ->
     blocks = list(_equal_blocks(part))
     if len(blocks) < 4:
         return test.likely_onset, test.likely_onset, test.minute
-    change_point = detect_change_point([mean for _, mean in blocks], resamples=199, seed=seed)
+    change_point = locate_change_point([mean for _, mean in blocks], resamples=199, seed=seed)
     times = [minute for minute, _ in blocks]
     # it may have begun after the last
     before = part.minutes[(part.n > 0) & (part.minutes < times[change_point.low])]
