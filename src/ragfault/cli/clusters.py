@@ -19,7 +19,7 @@ from ragfault.options.output import (
     plan_output,
     print_json,
     print_text_warnings,
-    supports_color,
+    render_document,
     write_output,
 )
 from ragfault.options.runs import cause_option, human_labels_option, load_run_labels, make_sample_option
@@ -147,14 +147,7 @@ def _render_clusters(clusters: ClusterReport, kind: str, screen: bool) -> str:
 
     if kind == "json":
         return encode_json(clusters)
-    if kind == "html":
-        from ragfault.report.renderers.html import render_html_page
-
-        return render_html_page(build_clusters(clusters), "clusters")
-    from ragfault.report.renderers.terminal import render_terminal
-
-    document = build_clusters(clusters)
-    return render_terminal(document, width=None if screen else 110, color=screen and supports_color())
+    return render_document(build_clusters(clusters), kind, screen, "clusters", width=110)
 
 
 @click.command(

@@ -19,6 +19,7 @@ from ragfault.options.output import (
     encode_json,
     plan_output,
     print_notice,
+    render_document,
     supports_color,
     write_output,
 )
@@ -237,7 +238,7 @@ def _plan_rendering(result: Any, options: dict[str, Any]) -> Callable[[str, bool
 
         parts = result if isinstance(result, list) else [result]
         command = "comparison" if isinstance(parts[0], Comparison) else "bisection"
-        return _render_document(_build_document(result, by), command, kind, screen)
+        return render_document(_build_document(result, by), kind, screen, command)
 
     return render
 
@@ -274,21 +275,6 @@ def _build_document(result: Any, by: str, causes: int | None = None) -> ReportDo
     if isinstance(parts[0], Comparison):
         return build_comparison(result, causes=causes)
     return build_bisection(result, by, causes=causes)
-
-
-def _render_document(document: ReportDocument, command: str, kind: str, screen: bool) -> str:
-    """Render the report of a command as a page, as Markdown or for the terminal."""
-    if kind == "html":
-        from ragfault.report.renderers.html import render_html_page
-
-        return render_html_page(document, command)
-    if kind == "md":
-        from ragfault.report.renderers.markdown import render_markdown
-
-        return render_markdown(document)
-    from ragfault.report.renderers.terminal import render_terminal
-
-    return render_terminal(document, **_get_display_options(screen))
 
 
 def _read_settings(options: dict[str, Any]) -> HistorySettings:
@@ -329,8 +315,3 @@ def _check_margins(side: PairedRuns, margins: Mapping[str, float]) -> None:
 def _require_segments(segments: Sequence[Any], by: str) -> None:
     if not segments:
         raise UsageError(f"no paired trace of the baseline has a {by}: a ratio is not possible.")
-
-
-def _get_display_options(screen: bool) -> dict[str, Any]:
-    """Return width and colour: those of the screen, or plain in a file."""
-    return {"color": supports_color()} if screen else {"width": 100}

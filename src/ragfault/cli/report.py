@@ -19,6 +19,7 @@ from ragfault.options.output import (
     print_notice,
     print_report,
     print_text_warnings,
+    render_document,
     supports_color,
     write_output,
 )
@@ -119,18 +120,11 @@ def _render_run(run: Any, findings: Any, kind: str, screen: bool, labels: Any = 
         from ragfault.report.html.report import render_run_html
 
         return render_run_html(run, findings, labels)
-    if kind == "md":
-        from ragfault.report.renderers.markdown import render_markdown
-
-        return render_markdown(_build_report(run, findings))
     if kind == "csv":
         from ragfault.report.output import encode_findings_csv
 
         return encode_findings_csv(findings)
-    from ragfault.report.renderers.terminal import render_terminal
-
-    color = screen and supports_color()
-    return render_terminal(_build_report(run, findings), width=None if screen else 100, color=color)
+    return render_document(_build_report(run, findings), kind, screen)
 
 
 def _build_report(run: Run, findings: Any) -> ReportDocument:
@@ -247,7 +241,6 @@ def diagnose(
     from ragfault.io.runs.run import Run
     from ragfault.io.runs.samples import sample_run
     from ragfault.report.builders.diagnosis import build_diagnoses
-    from ragfault.report.renderers.terminal import render_terminal
     from ragfault.report.wording import describe_trace_count
 
     labels = load_run_labels(human_labels, Run.open(run))
@@ -268,7 +261,7 @@ def diagnose(
         print_json(diagnoses)
         return
     document = build_diagnoses(diagnoses, None if ids or causes else opened.manifest.traces)
-    click.echo(render_terminal(document, color=supports_color()), nl=False)
+    click.echo(render_document(document, "terminal", True), nl=False)
 
 
 @click.command(

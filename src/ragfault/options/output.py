@@ -119,14 +119,27 @@ def print_files(written: Iterable[Path]) -> None:
     print_json(WrittenFiles(files=tuple(str(path) for path in written)))
 
 
+def render_document(document: ReportDocument, kind: str, screen: bool, page: str = "", *, width: int = 100) -> str:
+    """Render a report as a page of this name, as Markdown, or for the terminal: so wide where it isn't for a screen."""
+    if kind == "html":
+        from ragfault.report.renderers.html import render_html_page
+
+        return render_html_page(document, page)
+    if kind == "md":
+        from ragfault.report.renderers.markdown import render_markdown
+
+        return render_markdown(document)
+    from ragfault.report.renderers.terminal import render_terminal
+
+    return render_terminal(document, width=None if screen else width, color=screen and supports_color())
+
+
 def print_report(result: Any, kind: str | None, build: Callable[[Any], ReportDocument]) -> None:
     """Print the result of a verb as JSON where that was asked for, else the report that `build` makes of it."""
     if kind == "json":
         print_json(result)
     else:
-        from ragfault.report.renderers.terminal import render_terminal
-
-        click.echo(render_terminal(build(result), color=supports_color()), nl=False)
+        click.echo(render_document(build(result), "terminal", True), nl=False)
 
 
 def print_notice(text: str) -> None:

@@ -13,7 +13,7 @@ from ragfault.options.output import (
     print_json,
     print_notice,
     read_corpus,
-    supports_color,
+    render_document,
 )
 
 
@@ -54,8 +54,6 @@ def describe(
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.runs.run import Run
     from ragfault.io.trace_reader import read_traces
-    from ragfault.report.renderers.html import render_html_page
-    from ragfault.report.renderers.terminal import render_terminal
 
     if metric is not None and not runs:
         raise UsageError("--metric is that of the difficulty: name runs with --runs RUN.")
@@ -65,10 +63,10 @@ def describe(
     difficulty = measure_difficulty(testset, [Run.open(path) for path in runs], metric) if runs else None
     document = build_description(Path(items).name, result, difficulty)
     if html is not None:
-        write_atomically(Path(html), render_html_page(document, "testset describe").encode())
+        write_atomically(Path(html), render_document(document, "html", False, "testset describe").encode())
     if kind == "json":
         print_json(result if difficulty is None else DescribedTestset(description=result, difficulty=difficulty))
         return
-    click.echo(render_terminal(document, color=supports_color()), nl=False)
+    click.echo(render_document(document, "terminal", True), nl=False)
     if html is not None:
         click.echo(f"page: {html}")

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ragfault.model.errors import RunError, UsageError
-from ragfault.options.output import add_output_options, encode_json, plan_output, supports_color, write_output
+from ragfault.options.output import add_output_options, encode_json, plan_output, render_document, write_output
 from ragfault.options.runs import make_sample_option
 
 if TYPE_CHECKING:
@@ -95,14 +95,9 @@ def _render_monitor(report: MonitorReport, kind: str, screen: bool, *, full: boo
 
     if kind == "json":
         return encode_json(report)
-    if kind == "html":
-        from ragfault.report.renderers.html import render_html_page
-
-        return render_html_page(build_monitor(report), "monitor")
-    from ragfault.report.renderers.terminal import render_terminal
-
-    document = build_monitor(report) if full or not screen else build_first_screen(report)
-    return render_terminal(document, width=None if screen else 160, color=screen and supports_color())
+    lead = kind == "terminal" and screen and not full
+    document = build_first_screen(report) if lead else build_monitor(report)
+    return render_document(document, kind, screen, "monitor", width=160)
 
 
 def _monitor_runs(
