@@ -131,7 +131,7 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     )
     reference_minutes: int = declare(
         24 * 60,
-        "Time from the start of a metric on a route that is its reference: 24h; in Python, minutes.",
+        "Time from the start of a metric on a route that is its reference: 24h.",
         PositiveInt,
         Flag(names=("--reference",), metavar="TIME", default="24h; with `demo` 2h", parse=_parse_minutes),
     )
@@ -143,13 +143,13 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     )
     retention_days: float | None = declare(
         None,
-        "Time for which traces are stored: 30d; in Python, days.",
+        "Time for which traces are stored: 30d.",
         PositiveNumber,
         Flag(names=("--keep",), metavar="TIME", default="for ever", parse=parse_days),
     )
     max_bytes: int | None = declare(
         None,
-        "Size of the store above which the oldest traces are deleted: 20GB; in Python, bytes.",
+        "Size of the store above which the oldest traces are deleted: 20GB.",
         PositiveInt,
         Flag(names=("--size",), metavar="SIZE", default="unlimited", parse=_parse_size),
     )
@@ -190,7 +190,7 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     redact_key: str | None = declare(None, "Secret that keeps redacted ids the same after a restart.")
     session_hours: float = declare(
         12.0,
-        "Time for which a browser stays signed in: 12h, 7d; in Python, hours.",
+        "Time for which a browser stays signed in: 12h, 7d.",
         PositiveNumber,
         Flag(names=("--session",), metavar="TIME", default="12h", parse=lambda text: _parse_minutes(text) / 60),
     )
