@@ -33,7 +33,7 @@ from ragfault.judges.numeric_threads import use_one_thread
 from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.stats.classification import auroc
 from training.data_files import iterate_rows
-from training.encoder.relevance import fit_relevance
+from training.encoder.relevance import fit_answering, fit_relevance
 from training.encoder.rows import (
     LANGUAGES,
     OTHER_LANGUAGES,
@@ -58,7 +58,7 @@ AUTHORED_WEIGHT = 2.0
 MOST_REFERENCES = 100
 # At most this share of answers may be called refusals: the mean of authored ones, which were written to look alike, of
 # public ones, and of plain statements.
-ANSWERS_REFUSED = {ENGLISH: 0.01, MULTILINGUAL: 0.015}
+ANSWERS_REFUSED = {ENGLISH: 0.02, MULTILINGUAL: 0.02}
 
 
 class KeyedAnswer(NamedTuple):
@@ -268,7 +268,9 @@ def main() -> None:
     else:
         fitted = fit_refusals(options.model, options.data) | fit_agreement(options.model, options.data)
     stack = fit_stack(options.data) if options.model == ENGLISH else fit_multilingual_stack(options.data)
-    stack = stack._replace(relevance=fit_relevance(options.model, options.data))
+    stack = stack._replace(
+        relevance=fit_relevance(options.model, options.data), answering=fit_answering(options.model, options.data)
+    )
     fitted |= {f"stack.{name}": value for name, value in stack._asdict().items()}
     np.savez_compressed(target, **{name: np.asarray(value, np.float32) for name, value in fitted.items()})
     print({name: value.tolist() for name, value in fitted.items() if value.size < 11})

@@ -15,7 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from ragfault.judges.loading import load_judge
+from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.records import Chunk, ConversationTurn, Trace, Verdicts
+from ragfault.stats.classification import auroc
 from training.data_files import read_rows
 from training.encoder.claims import (
     TRANSFER_SETS,
@@ -25,6 +27,7 @@ from training.encoder.claims import (
     list_ragtruth,
     split_answer,
 )
+from training.encoder.rows import authored_lines
 from training.encoder.stacking import compare_judges
 
 
@@ -66,6 +69,26 @@ def describe_pairs(items: list[LabelledAnswer], verdicts: list[Verdicts], ground
     return f"both above the falsehood {above:.2f}; called contradicted {contradicted}"
 
 
+def describe_keys(judge: str, writer: str) -> str:
+    """Describe how a judge reads the answers of a writer beside their references."""
+    session_of = load_judge(judge).open_session
+    read, same = [], []
+    for row in (row for group, row in authored_lines("keys") if f"-{writer}-" in group):
+        session = session_of(row["query"])
+        for text, label in row["answers"]:
+            read.append(session.score_agreement(text, [row["reference"]]))
+            same.append(label == "same")
+    if None in read:
+        return f"keys {writer} {judge}: answers are compared by words"
+    odds, right = np.array(read, float), np.array(same)
+    wrong = (odds[right] < AGREEMENT_UNSURE[0]).mean()
+    accuracy = ((odds >= 0.5) == right).mean()
+    return (
+        f"keys {writer} {judge}: n={len(read)} AUROC {auroc(odds, right):.3f} accuracy {accuracy:.3f} "
+        f"right ones called wrong {wrong:.3f}"
+    )
+
+
 def main() -> None:
     """Print the figures of each set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -95,6 +118,8 @@ def main() -> None:
                 f"called bad {called.mean():.2f}  no claim {empty.sum()} ({(empty & bad).sum()} bad)",
                 flush=True,
             )
+    for judge in options.judges:
+        print(describe_keys(judge, "w17"), flush=True)
 
 
 if __name__ == "__main__":

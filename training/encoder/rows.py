@@ -15,6 +15,15 @@ from ragfault.judges.encoder.model import ENGLISH, MULTILINGUAL, WINDOWS
 from training.authored.items import FOLDER as AUTHORED
 from training.authored.items import SHORT, Item, UnitError, read_shorts, read_units, unit_files, unit_items
 from training.data_files import Row, iterate_rows
+from training.encoder.exchanges import (
+    NUMBER,
+    change_number,
+    iterate_claim_exchanges,
+    iterate_exchanges,
+    iterate_other_names,
+    list_public,
+    replace_first,
+)
 
 __all__ = ["MEASURED_SHARE", "NOT_FIRST", "SOURCES", "Pair", "is_authored", "is_measured", "is_test_writer"]
 
@@ -179,6 +188,26 @@ def authored_short_rows(languages: frozenset[str]) -> Reader:
     return read
 
 
+def exchange_rows(data: Path) -> Iterator[Pair]:
+    """Yield sentences of English passages beside the passage and beside one in which two words changed places."""
+    passages = {}
+    for item in authored_items():
+        for chunk in item.chunks:
+            passages.setdefault(chunk, (item.unit, chunk, item.query))
+    for row in iterate_exchanges([*passages.values(), *list_public(data)]):
+        first = evidence([row["passage"]], row["claim"], row["query"])
+        yield Pair(row["group"], first, claim_text(row["claim"], row["query"]), "entailment", row["label"])
+
+
+def claim_exchange_rows(data: Path) -> Iterator[Pair]:
+    """Yield supported claims beside their passage and beside one where words changed places or a name is another."""
+    del data
+    items = list(authored_items())
+    for row in [*iterate_claim_exchanges(items), *iterate_other_names(items)]:
+        first = evidence([row["passage"]], row["claim"], row["query"])
+        yield Pair(row["group"], first, claim_text(row["claim"], row["query"]), "entailment", row["label"])
+
+
 def authored_lines(folder: str, languages: frozenset[str] = LANGUAGES[ENGLISH]) -> Iterator[tuple[str, Row]]:
     """Yield the rows of authored replies or keys, with a group of their own each."""
     for path in sorted((AUTHORED / folder).glob("*.jsonl")):
@@ -198,15 +227,34 @@ def authored_key_rows(languages: frozenset[str]) -> Reader:
 
     def read(data: Path) -> Iterator[Pair]:
         del data
+        chance = random.Random(29)
         for group, row in authored_lines("keys", languages):
             for text, label in row["answers"]:
-                second = claim_text(text, row["query"])
-                yield Pair(group, row["reference"], second, "agreement", classes[label])
-                yield Pair(group, f"{row['query']} {row['reference']}", second, "entailment", entailed[label])
-                first = f"{row['query']} {text}"
-                yield Pair(group, first, claim_text(row["reference"], row["query"]), "entailment", entails[label])
+                readings = [(row["reference"], text, label)]
+                if label == "same":
+                    readings += change_figure(row["reference"], text, chance)
+                for reference, answer, reading in readings:
+                    second = claim_text(answer, row["query"])
+                    yield Pair(group, reference, second, "agreement", classes[reading])
+                    yield Pair(group, f"{row['query']} {reference}", second, "entailment", entailed[reading])
+                    first = f"{row['query']} {answer}"
+                    yield Pair(group, first, claim_text(reference, row["query"]), "entailment", entails[reading])
 
     return read
+
+
+def change_figure(reference: str, answer: str, chance: random.Random) -> list[tuple[str, str, str]]:
+    """Return a right answer with another figure, beside its reference as it is and with the same figure.
+
+    Only a figure that stands in both is changed. So the answer alone does not say whether it is right.
+    """
+    shared = sorted(set(NUMBER.findall(reference)) & set(NUMBER.findall(answer)))
+    if not shared:
+        return []
+    old = chance.choice(shared)
+    new = change_number(old, chance)
+    changed = replace_first(answer, old, new)
+    return [(reference, changed, "different"), (replace_first(reference, old, new), changed, "same")]
 
 
 def key_rows(data: Path) -> Iterator[Pair]:
@@ -256,18 +304,26 @@ def authored_relevance(chance: random.Random, languages: frozenset[str] = LANGUA
                 yield Pair(unit, units[other][1], query, "relevance", 1)
 
 
-def answer_relevance(chance: random.Random, languages: frozenset[str]) -> Iterator[Pair]:
-    """Yield questions of authored keys with sentences that answer them, rightly or wrongly, and with others.
+def answer_relevance(languages: frozenset[str]) -> Reader:
+    """Return the reader of questions of authored keys with answers to them, right or wrong, and with other texts.
 
-    A passage is relevant to a question if it answers it; that it is on the topic does not suffice.
+    An answer or passage is relevant to a question if it answers it; that it is on the topic does not suffice. Of each
+    answer to another question the length and the form say nothing.
     """
-    for group, row in authored_lines("keys", languages):
-        answering = [text for text, label in row["answers"] if label in ("same", "different") and len(text) >= 25]
-        for text in chance.sample(answering, min(2, len(answering))):
-            yield Pair(group, text, row["query"], "relevance", 0)
-        for text, label in row["answers"]:
-            if label == "unrelated":
-                yield Pair(group, text, row["query"], "relevance", 1)
+
+    def read(data: Path) -> Iterator[Pair]:
+        del data
+        chance = random.Random(37)
+        rows = list(authored_lines("keys", languages))
+        for place, (group, row) in enumerate(rows):
+            for text, label in row["answers"]:
+                yield Pair(group, text, row["query"], "relevance", 1 if label == "unrelated" else 0)
+            # Rows of one file are neighbours, in one language and of one hand.
+            near = [other for _, other in rows[max(0, place - 12) : place + 13] if other["query"] != row["query"]]
+            for other in chance.sample(near, min(3, len(near))):
+                yield Pair(group, chance.choice(other["answers"])[0], row["query"], "relevance", 1)
+
+    return read
 
 
 def nomiracl_pairs(data: Path, chance: random.Random, others: float, languages: frozenset[str]) -> Iterator[Pair]:
@@ -282,7 +338,6 @@ def relevance_rows(data: Path) -> Iterator[Pair]:
     """Yield passages and questions: authored ones and the public sets, with fewer of the irrelevant passages."""
     chance = random.Random(17)
     yield from authored_relevance(chance)
-    yield from answer_relevance(chance, LANGUAGES[ENGLISH])
     for row in iterate_rows(data / "wikiqa.jsonl.gz"):
         if row["split"] == "train" and (row["label"] or chance.random() < 0.25):
             yield Pair(row["source_id"], row["passage"], row["query"], "relevance", 0 if row["label"] else 1)
@@ -297,7 +352,6 @@ def multilingual_relevance_rows(data: Path) -> Iterator[Pair]:
     """Yield passages and questions in many languages, with fewer of the irrelevant passages."""
     chance = random.Random(3)
     yield from authored_relevance(chance, LANGUAGES[MULTILINGUAL])
-    yield from answer_relevance(chance, LANGUAGES[MULTILINGUAL])
     languages = LANGUAGES[MULTILINGUAL] | {"ar", "bn", "fa", "fi", "hi", "id", "ko", "ru", "sw", "te", "yo"}
     yield from nomiracl_pairs(data, chance, 0.25, languages)
 
@@ -312,41 +366,47 @@ SOURCES: dict[str, dict[str, tuple[Reader, float]]] = {
     ENGLISH: {
         "authored": (authored_rows(LANGUAGES[ENGLISH], 0.4), 0.4),
         "authored short texts": (authored_short_rows(LANGUAGES[ENGLISH]), 0.25),
-        "lingnli": (entailment_rows("lingnli"), 0.08),
-        "mnli_dev": (entailment_rows("mnli_dev"), 0.04),
+        "exchanges": (exchange_rows, 0.08),
+        "exchanges, claims": (claim_exchange_rows, 0.25),
+        "lingnli": (entailment_rows("lingnli"), 0.12),
+        "mnli_dev": (entailment_rows("mnli_dev"), 0.06),
         "snli": (entailment_rows("snli"), 0.01),
         "fever": (fever_rows, 0.02),
-        "sufficient_facts": (entailment_rows("sufficient_facts"), 0.02),
+        "sufficient_facts": (entailment_rows("sufficient_facts"), 0.03),
         "condaqa": (entailment_rows("condaqa"), 0.03),
         "contractnli": (entailment_rows("contractnli"), 0.01),
         "scitail": (entailment_rows("scitail"), 0.005),
         "hans": (entailment_rows("hans"), 0.005),
-        "expertqa": (entailment_rows("expertqa"), 0.01),
+        "expertqa": (entailment_rows("expertqa"), 0.02),
         "realsumm_pyrxsum": (entailment_rows("realsumm_pyrxsum"), 0.01),
-        "ragtruth": (ragtruth_rows, 0.08),
+        "ragtruth": (ragtruth_rows, 0.14),
         "keys": (key_rows, 0.03),
         "authored_keys": (authored_key_rows(LANGUAGES[ENGLISH]), 0.3),
-        "replies": (reply_rows(), 0.02),
+        "replies": (reply_rows(), 0.03),
         "relevance": (relevance_rows, 0.1),
+        "answers": (answer_relevance(LANGUAGES[ENGLISH]), 0.08),
     },
     # Short pairs first: a base that has read no entailment learns little from long passages that differ in a word.
     # OCNLI may not be used for what is sold: it measures Chinese and is not trained on.
     MULTILINGUAL: {
-        "authored": (authored_rows(LANGUAGES[ENGLISH], 0.0), 0.08),
+        "authored": (authored_rows(LANGUAGES[ENGLISH], 0.2), 0.2),
         "authored in other languages": (authored_rows(OTHER_LANGUAGES, 0.0), 0.1),
         "authored short texts": (authored_short_rows(LANGUAGES[MULTILINGUAL]), 0.6),
-        "lingnli": (read_one_window("lingnli"), 0.2),
-        "mnli_dev": (read_one_window("mnli_dev"), 0.12),
-        "snli": (read_one_window("snli"), 0.04),
+        "exchanges, claims": (claim_exchange_rows, 0.1),
+        "ragtruth": (ragtruth_rows, 0.2),
+        "lingnli": (read_one_window("lingnli"), 0.12),
+        "mnli_dev": (read_one_window("mnli_dev"), 0.06),
+        "snli": (read_one_window("snli"), 0.02),
         "fever": (fever_rows, 0.04),
         "sufficient_facts": (read_one_window("sufficient_facts"), 0.01),
         "condaqa": (read_one_window("condaqa"), 0.01),
-        "indonli": (read_one_window("indonli"), 0.1),
-        "inferes": (read_one_window("inferes"), 0.06),
-        "farstail": (read_one_window("farstail"), 0.05),
+        "indonli": (read_one_window("indonli"), 0.06),
+        "inferes": (read_one_window("inferes"), 0.04),
+        "farstail": (read_one_window("farstail"), 0.03),
         "danish_fever": (read_one_window("danish_fever"), 0.01),
         "authored_keys": (authored_key_rows(LANGUAGES[MULTILINGUAL]), 0.25),
         "replies": (reply_rows(LANGUAGES[MULTILINGUAL]), 0.01),
         "relevance": (multilingual_relevance_rows, 0.04),
+        "answers": (answer_relevance(LANGUAGES[MULTILINGUAL]), 0.08),
     },
 }

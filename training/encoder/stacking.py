@@ -100,7 +100,7 @@ def fit_stack(data: Path) -> SupportStack:
     print(f"calibration: slope {slope:.2f}, intercept {intercept:.2f}", flush=True)
     weights *= slope
     weights[-1] += intercept
-    stack = SupportStack(weights, relevance=np.zeros(3))
+    stack = SupportStack(weights, relevance=np.zeros(3), answering=np.zeros(2))
     measured = weigh_answers(list_measured(data))
     for name in dict.fromkeys(item.answer.set for item in measured):
         print_set(name, [item for item in measured if item.answer.set == name], stack)
@@ -114,10 +114,11 @@ def fit_multilingual_stack(data: Path) -> SupportStack:
     weights = np.zeros(len(INPUTS))
     weights[[READ, -1]] = fit_weights(fitted)
     print("weights", dict(zip(INPUTS, weights.round(2).tolist(), strict=True)), flush=True)
+    stack = SupportStack(weights, relevance=np.zeros(3), answering=np.zeros(2))
     measured = weigh_answers(list_test_languages(data))
     for name in dict.fromkeys(item.answer.set for item in measured):
-        print_set(name, [item for item in measured if item.answer.set == name], SupportStack(weights, np.zeros(3)))
-    return SupportStack(weights, relevance=np.zeros(3))
+        print_set(name, [item for item in measured if item.answer.set == name], stack)
+    return stack
 
 
 def print_set(name: str, answers: Sequence[WeighedAnswer], stack: SupportStack) -> None:

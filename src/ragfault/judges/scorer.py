@@ -67,6 +67,10 @@ class ScorerSession(Protocol):
         """Return how much of a query each text covers, by its words; for answers and parts of queries, too."""
         ...
 
+    def read_answer(self, query: str, answer: str) -> float | None:
+        """Return the probability that a text answers a question, rightly or wrongly; None if only words are read."""
+        ...
+
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
         """Prepare the groups that entailment will be asked for, all at once; scores do not change by it."""
         ...

@@ -35,6 +35,9 @@ class WrappedSession:
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> Sequence[RelevanceScore]:
         return self._session.score_coverage(query, passages)
 
+    def read_answer(self, query: str, answer: str) -> float | None:
+        return self._session.read_answer(query, answer)
+
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
         self._session.prefetch(groups)
 
@@ -64,6 +67,11 @@ class FollowUpSession(WrappedSession):
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         return self._take_higher(self._session.score_coverage, query, passages)
+
+    def read_answer(self, query: str, answer: str) -> float | None:
+        texts = (query, f"{self._earlier} {query}")
+        read = [p for text in texts if (p := self._session.read_answer(text, answer)) is not None]
+        return max(read, default=None)
 
     def _take_higher(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
+from functools import partial
 from statistics import fmean
 from typing import Literal
 
@@ -18,7 +19,7 @@ from ragfault.judges.checks.queries import (
     extract_identifiers,
     split_query,
 )
-from ragfault.judges.scorer import Entailment, ScorerSession
+from ragfault.judges.scorer import Entailment, RelevanceScore, ScorerSession
 from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.records import AnswerVerdict, Aspect, Citation, TruthVerdict
 from ragfault.text.entities import EntityIndex, extract_entities, extract_literals
@@ -50,10 +51,11 @@ def judge_answer(
     chunk_relevance: Sequence[float],
     session: ScorerSession,
 ) -> AnswerVerdict:
-    """Return the relevance of an answer: what it covers of the query, in its own words or evidence, times its focus.
+    """Return the relevance of an answer: how far it answers each part of the query, times its focus.
 
-    A terse answer repeats nothing of the question; then the sentences of the chunks that state it show its subject:
-    what they cover of the query, out of what the best chunk covers. Words of their context alone count half.
+    A session that reads tells whether it does; else its words do: what it covers of the query, itself or by its
+    evidence. A terse answer repeats nothing of the question; then the sentences of the chunks that state it show its
+    subject: what they cover of the query, out of what the best chunk covers. Words of their context alone count half.
     An answer of the kind that is asked for (a number, date or name) needs to cover less.
     A refusal keeps a tenth of its relevance, and an answer about another section or version keeps its own low score.
     Without chunks the words of a terse answer do not tell whether it answers the query: it has no relevance unless it
@@ -63,23 +65,19 @@ def judge_answer(
     if not answer.strip():
         return AnswerVerdict(relevance=0.0, aspects=tuple(Aspect(text=part, answered=False) for part in parts))
     refused = session.is_refusal(answer)
-    scores = [session.score_coverage(part, [Passage("answer", answer)])[0] for part in parts]
-    needs_evidence = min(score.value for score in scores) < MAX_EVIDENCE_SCORE
-    evidence = locate_evidence(query, claims, entailments, chunks) if needs_evidence else []
-    values = []
-    for part, score in zip(parts, scores, strict=True):
-        value, kind = score.value, classify_answer_kind(part)
-        if not score.is_other_subject:
-            if evidence:
-                best = max(MIN_ANSWERED, *[chunk.value for chunk in session.score_coverage(part, chunks)])
-                covered = fmean([shown.value for shown in session.score_coverage(part, evidence)])
-                value = max(value, MAX_EVIDENCE_SCORE * min(1.0, covered / best))
-            if kind and KIND_PATTERNS[kind].search(answer):
-                value = min(1.0, value / OTHER_KIND_FACTOR) if chunks else 0.4 + 0.6 * value
-        values.append(0.1 * value if refused else value)
+    read = [session.read_answer(part, answer) for part in parts]
+    is_read = None not in read
+    locate = partial(locate_evidence, query, claims, entailments, chunks)
+    covered = _cover_parts(parts, answer, chunks, locate, session)
+    scores = [
+        cover.value if p is None else min(p, cover.value) if cover.is_other_subject else p
+        for p, cover in zip(read, covered, strict=True)
+    ]
+    values = [0.1 * value if refused else value for value in scores]
     relevance = min(1.0, fmean(values))
     if (
-        not any(chunk.text.strip() for chunk in chunks)
+        not is_read
+        and not any(chunk.text.strip() for chunk in chunks)
         and not refused
         and relevance < MIN_TERSE_RELEVANCE
         and len(split_content_words(answer)) <= MAX_TERSE_WORDS
@@ -94,6 +92,31 @@ def judge_answer(
         ),
         refused=refused,
     )
+
+
+def _cover_parts(
+    parts: Sequence[str],
+    answer: str,
+    chunks: Sequence[Passage],
+    locate: Callable[[], list[Passage]],
+    session: ScorerSession,
+) -> list[RelevanceScore]:
+    """Return what an answer covers of each part of the query, by its words or those of its evidence."""
+    scores = [session.score_coverage(part, [Passage("answer", answer)])[0] for part in parts]
+    needs_evidence = min(score.value for score in scores) < MAX_EVIDENCE_SCORE
+    evidence = locate() if needs_evidence else []
+    covered = []
+    for part, score in zip(parts, scores, strict=True):
+        value, kind = score.value, classify_answer_kind(part)
+        if not score.is_other_subject:
+            if evidence:
+                best = max(MIN_ANSWERED, *[chunk.value for chunk in session.score_coverage(part, chunks)])
+                shown = fmean([item.value for item in session.score_coverage(part, evidence)])
+                value = max(value, MAX_EVIDENCE_SCORE * min(1.0, shown / best))
+            if kind and KIND_PATTERNS[kind].search(answer):
+                value = min(1.0, value / OTHER_KIND_FACTOR) if chunks else 0.4 + 0.6 * value
+        covered.append(score._replace(value=value))
+    return covered
 
 
 def locate_evidence(

@@ -33,3 +33,10 @@ class WordReading:
         >>> WordReading().score_agreement("It is free.", ["Yes"])
         """
         return None
+
+    def read_answer(self, query: str, answer: str) -> float | None:  # noqa: ARG002
+        """Return None: whether an answer answers its question is told by what it covers of it.
+
+        >>> WordReading().read_answer("When?", "At nine.")
+        """
+        return None

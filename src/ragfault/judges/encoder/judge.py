@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
 from statistics import fmean
@@ -41,13 +41,14 @@ from ragfault.judges.encoder.stack import (
 )
 from ragfault.judges.lexical.entailment import EntailmentThresholds
 from ragfault.judges.numeric_threads import use_one_thread
+from ragfault.judges.pooling import pool_probabilities
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.model.errors import UsageError
 from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.records import ClaimSupport, Trace, Verdicts
 from ragfault.text.sentences import split_sentences
 
-VERSION = 10
+VERSION = 11
 VERBATIM_ODDS = -10.0
 """The log-odds that a claim is not supported if it is a sentence of a passage, word for word: nothing is read then."""
 
@@ -59,8 +60,8 @@ MAX_THREADS = 4
 class ClaimSigns(NamedTuple):
     """What the encoder and the words tell of some claims."""
 
-    logits: Array
-    """The encoder's logits of supported, contradicted and not stated, a row a claim."""
+    readings: tuple[Array, ...]
+    """By each model that read them the logits of supported, contradicted and not stated, a row a claim."""
     word_odds: Array
     """The embedded judge's log-odds that each claim is not supported."""
     overlap: Array
@@ -75,7 +76,13 @@ class ClaimSigns(NamedTuple):
     @property
     def inputs(self) -> Array:
         """Return the inputs of the stack."""
-        return build_inputs(self.logits, self.word_odds, self.overlap)
+        return build_inputs(self.readings, self.word_odds, self.overlap)
+
+    @property
+    def logits(self) -> Array:
+        """Return the mean of what the models read, a row a claim."""
+        mean: Array = np.mean(self.readings, axis=0)
+        return mean
 
 
 def count_threads() -> int:
@@ -92,6 +99,14 @@ def count_threads() -> int:
 def bare_text(text: str) -> str:
     """Return a text without line breaks, outer spaces and the stop at its end."""
     return " ".join(text.split()).rstrip(".")
+
+
+def choose_readers(model: str) -> tuple[str, ...]:
+    """Return the models that read claims and answers: both read English.
+
+    They learned from other texts and err on other claims: together they are better than either.
+    """
+    return (ENGLISH, MULTILINGUAL) if model == ENGLISH else (model,)
 
 
 class EncoderSession:
@@ -144,7 +159,9 @@ class EncoderSession:
         evidence.
         """
         if (answer, reference) not in self._agreements:
-            read = self.load_model(answer, reference).predict_agreement(self._query, reference, answer)
+            read = self._pool(
+                lambda reader: load_encoder(reader).predict_agreement(self._query, reference, answer), answer, reference
+            )
             lowest = fmean(AGREEMENT_UNSURE) if restates_figures(self._query, reference, answer) else 0.0
             self._agreements[answer, reference] = max(lowest, read)
         return self._agreements[answer, reference]
@@ -164,6 +181,20 @@ class EncoderSession:
         folder = self.choose_model(query, passage.text)
         read = load_encoder(folder).read_relevance(query, evidence((passage.text,), query))
         return score._replace(value=load_stack(folder).predict_relevance(read, score.value))
+
+    def read_answer(self, query: str, answer: str) -> float | None:
+        if TASK_QUERY.match(query) or not query.strip() or not answer.strip():
+            return None
+        text = evidence((strip_marks(answer),), query)
+        return self._pool(
+            lambda reader: load_stack(reader).predict_answering(load_encoder(reader).read_relevance(query, text)),
+            query,
+            answer,
+        )
+
+    def _pool(self, predict: Callable[[str], float], *texts: str) -> float:
+        """Pool the probabilities that the readers of some texts give."""
+        return pool_probabilities((1.0, predict(reader)) for reader in choose_readers(self.choose_model(*texts)))
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         return self.embedded.score_coverage(query, passages)
@@ -206,10 +237,13 @@ class EncoderSession:
             (claim_text(claim, query, self._history), evidence(texts, claim, query, WINDOWS[model]))
             for claim in compress(claims, is_read)
         ]
-        logits = np.zeros((len(claims), len(HEADS["entailment"])))
-        logits[is_read] = load_encoder(model).read_entailment(pairs)
+        readings = []
+        for reader in choose_readers(model):
+            logits = np.zeros((len(claims), len(HEADS["entailment"])))
+            logits[is_read] = load_encoder(reader).read_entailment(pairs)
+            readings.append(logits)
         is_other = differ_in_language(" ".join(claims), " ".join(texts))
-        return ClaimSigns(logits, weighed.odds, overlap, is_verbatim, model, is_other_language=is_other)
+        return ClaimSigns(tuple(readings), weighed.odds, overlap, is_verbatim, model, is_other_language=is_other)
 
     def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
         odds = self._odds_by_claims.get(tuple(claims))

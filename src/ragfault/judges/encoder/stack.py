@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ from ragfault.judges.embedded.support import WORST_COUNT, combine_claims, logist
 from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.encoder.model import ENGLISH, load_heads
 
-SIGNS = ("support read", "contradiction read", "words against it")
-"""What is known of a claim: the encoder's log-odds that it is supported, its log-odds of contradicted against not
-stated, and the embedded judge's log-odds that it is not supported."""
+SIGNS = ("support read", "contradiction read", "words against it", "support that the second model adds")
+"""What is known of a claim: the log-odds that it is supported, as it was read, those of contradicted against not
+stated, the embedded judge's log-odds that it is not supported, and how much surer of support the second model is."""
 INPUTS = (*SIGNS, "overlap", *(f"{name} × overlap" for name in SIGNS), "intercept")
 """What has a weight: the signs, the Jaccard index of the claim and the sentence that is nearest to it, and its products
 with the signs, so that other signs may decide a near copy than a claim in other words."""
@@ -24,17 +24,22 @@ PROBABILITY_DIGITS = 4
 """Probabilities are rounded, so that processors with another order of additions agree."""
 
 
-def build_inputs(logits: Array, word_odds: Array, overlap: Array) -> Array:
+def build_inputs(readings: Sequence[Array], word_odds: Array, overlap: Array) -> Array:
     """Build the inputs of the stack, a row a claim: `INPUTS` without the intercept.
 
-    `logits` are the encoder's of supported, contradicted and not stated, `word_odds` the embedded judge's log-odds that
-    a claim is not supported, `overlap` the Jaccard index of its words and those of the sentence nearest to it.
+    `readings` are the logits of supported, contradicted and not stated by each model that read the claims, of which the
+    mean counts, `word_odds` the embedded judge's log-odds that a claim is not supported, `overlap` the Jaccard index of
+    its words and those of the sentence nearest to it.
 
-    >>> build_inputs(np.array([[2.0, 0.0, -1.0]]), np.array([-1.0]), np.array([0.5])).round(2).tolist()
-    [[1.69, 1.0, -1.0, 0.5, 0.84, 0.5, -0.5]]
+    >>> logits = np.array([[2.0, 0.0, -1.0]])
+    >>> build_inputs([logits, logits], np.array([-1.0]), np.array([0.5])).round(2).tolist()
+    [[1.69, 1.0, -1.0, 0.0, 0.5, 0.84, 0.5, -0.5, 0.0]]
     """
-    support = logits[:, 0] - np.logaddexp(logits[:, 1], logits[:, 2])
-    signs = np.column_stack([support, logits[:, 1] - logits[:, 2], word_odds])
+    supports = [logits[:, 0] - np.logaddexp(logits[:, 1], logits[:, 2]) for logits in readings]
+    denials = [logits[:, 1] - logits[:, 2] for logits in readings]
+    signs = np.column_stack(
+        [np.mean(supports, axis=0), np.mean(denials, axis=0), word_odds, supports[-1] - supports[0]]
+    )
     inputs: Array = np.column_stack([signs, overlap, signs * overlap[:, None]])
     return inputs
 
@@ -46,6 +51,8 @@ class SupportStack(NamedTuple):
     """A weight for each input, the intercept last, for the log-odds that a claim is not supported."""
     relevance: Array
     """Weights of the encoder's and of the embedded judge's log-odds that a passage is relevant, and the intercept."""
+    answering: Array
+    """Weight of the encoder's log-odds that an answer is relevant, and the intercept, of whether it answers."""
 
     @classmethod
     def unpack(cls, arrays: Mapping[str, Array]) -> SupportStack:
@@ -61,6 +68,10 @@ class SupportStack(NamedTuple):
         p = min(max(by_words, LEAST_RELEVANCE), 1 - LEAST_RELEVANCE)
         odds = self.relevance @ np.array([read, np.log(p / (1 - p)), 1.0])
         return round(float(logistic(odds)), PROBABILITY_DIGITS)
+
+    def predict_answering(self, read: float) -> float:
+        """Return the probability that an answer is one to its question, from the encoder's log-odds of relevance."""
+        return round(float(logistic(self.answering @ np.array([read, 1.0]))), PROBABILITY_DIGITS)
 
 
 def share_prior(odds: Array) -> Array:
