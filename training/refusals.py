@@ -22,6 +22,7 @@ from ragfault.text.entities import extract_entities
 from ragfault.text.normalization import split_words
 from training.encoder.calibrate import HEADS, KINDS, list_statements
 from training.encoder.rows import is_authored, is_measured, reply_rows
+from training.word_counts import count_terms
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/checks/refusals.npz"
 STATEMENTS = 20_000
@@ -39,13 +40,6 @@ def read_meanings(replies: list[str]) -> np.ndarray:
     return np.stack([unit[rows].sum(0) / np.sqrt(len(rows) or 1) for rows in lines])
 
 
-def count_terms(replies: list[str]) -> csr_matrix:
-    """Return which terms each reply has, a row a reply."""
-    slots = [hash_words(reply) for reply in replies]
-    ends = np.cumsum([0, *map(len, slots)])
-    return csr_matrix((np.ones(ends[-1]), np.concatenate(slots), ends), shape=(len(replies), SLOTS))
-
-
 def main() -> None:
     """Fit the weights, write them and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -59,7 +53,7 @@ def main() -> None:
     labels = np.array([pair.label for pair, _ in pairs])
     refuses = labels == HEADS["reply"].index("refusal")
     fitted = ~np.array([is_measured(pair.group) for pair, _ in pairs])
-    inputs = hstack([count_terms(replies), csr_matrix(read_meanings(replies))]).tocsr()
+    inputs = hstack([count_terms(map(hash_words, replies), SLOTS), csr_matrix(read_meanings(replies))]).tocsr()
     layer = LogisticRegression(max_iter=500, solver="liblinear")
     layer.fit(inputs[fitted], refuses[fitted], sample_weight=np.array([WEIGHTS[kind] for kind in kinds])[fitted])
     odds = layer.decision_function(inputs)

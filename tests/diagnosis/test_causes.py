@@ -269,6 +269,23 @@ def test_a_refusal_without_a_key_is_unsure():
     assert look(replace(refusal, reference="It opens at 05:40."), shown).rating.outcome == "bad"
 
 
+LEAKED = (
+    "Okay, the user wants to know when the gate opens. Chunk 1 has the opening hours. Chunk 2 is about prices, so I "
+    "can ignore it. Let me write this up. Draft:",
+    "We need to answer the question about the gate. The context says it opens at nine, but the notice in chunk 3 says "
+    "ten in winter. Hmm, which one applies? The user doesn't give a date. I should mention both.",
+    "Der Nutzer möchte wissen, wann das Tor öffnet. Abschnitt 1 nennt die Zeiten, Abschnitt 2 nur Preise. Ich muss "
+    "noch prüfen, ob das auch im Winter gilt.",
+)
+
+
+@pytest.mark.parametrize("leaked", LEAKED)
+def test_leaked_reasoning_without_a_tag_is_no_answer(leaked: str):
+    """Thinking about the task is bad in place of an answer, and one with an answer after it is judged by that."""
+    assert look(replace(TRACE, answer=leaked)).cause == "not_an_answer"
+    assert look(replace(TRACE, answer=f"{leaked}\n\n{TRACE.answer}")).cause != "not_an_answer"
+
+
 def test_reasoning_that_never_ends_is_no_answer():
     """A reply that was cut within its reasoning."""
     assert look(replace(TRACE, answer="<think>The user asks when the gate opens. Let me see")).cause == "not_an_answer"

@@ -146,7 +146,6 @@ def test_claims_checkable() -> None:
 TALK = (
     "Thank you very much for reaching out with this interesting question!",
     "Let me gather my thoughts and go through them one after the other.",
-    "Every journey begins with a first step, and every answer begins with a good question.",
     "As an AI language model, I strive to be accurate and impartial.",
     "I'd like to approach this from a few different angles.",
 )
@@ -155,12 +154,11 @@ TALK = (
 
 @pytest.mark.parametrize("talk", TALK)
 def test_talk(talk: str) -> None:
-    """Small talk beside claims claims nothing; where the query or a source is about just that, it does."""
+    """Talk claims nothing, also where a source holds it and where the answer has nothing else."""
     message = "The window is 30 days."
     assert [claim.text for claim in extract_claims(f"{talk} {message}")] == [message]
-    assert [claim.text for claim in extract_claims(talk)] in ([talk], [])
-    content = judge((talk, message), f"{talk} {message}").claim
-    assert [item.claim for item in content or ()] in ([talk, message], [message])
+    assert extract_claims(talk) == []
+    assert [item.claim for item in judge((talk, message), f"{talk} {message}").claim or ()] == [message]
 
 
 @pytest.mark.parametrize(
@@ -185,12 +183,11 @@ def test_not_talk(invented: str) -> None:
     assert [item.text for item in result] == ["The window is 30 days.", invented.removeprefix("- ")]
 
 
-def test_talk_meant() -> None:
-    """A truism is a claim where a chunk says it, or where it was asked about."""
+def test_a_truism_that_states_something_is_a_claim() -> None:
+    """It is checked, whether it was asked about or not."""
     message = "Patience is a virtue that grows with time."
     for source, query in ((message, "What is said?"), ("Roses need water.", "Is patience a virtue?")):
         assert len(judge(source, f"Roses need water. {message}", query).claim or ()) == 2
-    assert len(judge("Roses need water.", f"Roses need water. {message}").claim or ()) == 1
 
 
 @pytest.mark.parametrize(

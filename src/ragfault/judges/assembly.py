@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -21,7 +21,7 @@ from ragfault.judges.checks.answers import (
     locate_citing_sentence,
     select_source_chunks,
 )
-from ragfault.judges.checks.claims import Claim, extract_claims, is_personal
+from ragfault.judges.checks.claims import Claim, extract_claims
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import MAX_PASSAGE_CHARS, Passage, split_passage
 from ragfault.judges.checks.queries import list_missing, remove_courtesies
@@ -105,8 +105,6 @@ MAX_CLAIMS = 300
 """Claims of one answer that are judged, so that no answer can hold a worker up; a longer one fails, and says so."""
 MIN_OWN_SHARE = 0.3
 """A chunk that a claim comes from is used if it has this share of the claim's words beyond the query."""
-MIN_TOPIC_COVERAGE = 0.6
-"""General words are on topic if one sentence of the chunks covers this share of them."""
 
 
 def assemble_verdicts(trace: Trace, scorer: Scorer, levels: RelevanceLevels = DEFAULT_LEVELS) -> Verdicts:
@@ -159,8 +157,7 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
     session = restore_subject(compared, history)
     parts: dict[str, Any] = {}
     entailments: list[Entailment] = []
-    is_on_topic = make_topic_check(trace.query, chunks, session)
-    claims = extract_claims(trace.answer, is_on_topic, session.is_refusal_sentence) if trace.answer is not None else []
+    claims = extract_claims(trace.answer, session.is_refusal_sentence) if trace.answer is not None else []
     parts["failures"] = _describe_excess(len(claims))
     claims = claims[:MAX_CLAIMS]
     citations = _resolve_citations(trace, chunks)
@@ -296,24 +293,6 @@ def split_statements(reference: str) -> list[str]:
     """Return the sentences of a reference with content."""
     spans = (reference[start:end] for start, end in split_sentences(blank_citations(reference)))
     return [span for span in spans if split_content_words(span)]
-
-
-def make_topic_check(query: str, chunks: Sequence[Passage], session: ScorerSession) -> Callable[[str], bool]:
-    """Make the check whether a sentence that sounds like small talk is about the query or a chunk."""
-
-    def is_on_topic(text: str) -> bool:
-        if (
-            not is_personal(text)
-            and session.score_coverage(query, [Passage("claim", text)])[0].value >= MIN_TOPIC_COVERAGE
-        ):
-            return True
-        entailment = session.score_entailment([text], chunks)[0] if chunks else None
-        return entailment is not None and (
-            entailment.support == "supported"
-            or (max(entailment.shares, default=0.0) >= MIN_TOPIC_COVERAGE and len(split_content_words(text)) > 2)
-        )
-
-    return is_on_topic
 
 
 def _build_claim_verdict(claim: Claim, entailment: Entailment) -> ClaimVerdict:

@@ -8,7 +8,8 @@ from ragfault.comparison.comparability import ASYMMETRY_ALPHA, FULL_ANSWER, Loca
 from ragfault.comparison.pairing import holds_all_chunks
 from ragfault.comparison.recording.answer_pairs import CUT_SHARE, AnswerPair, cover_words, mark_places, strip_markup
 from ragfault.comparison.recording.answers import find_other_form
-from ragfault.judges.checks.claims import extract_claims, is_small_talk
+from ragfault.judges.checks.claims import extract_claims
+from ragfault.judges.checks.sentence_kinds import is_talk
 from ragfault.stats.significance import mcnemar_test
 from ragfault.text.markup import is_wrapped
 from ragfault.text.normalization import split_content_words
@@ -78,7 +79,7 @@ def _describe_notices(
     mask = mark_places(list(noted), size)
     quotes = [pair.answers[side][start:end] for pair in pairs for start, end in noted.get(pair.place, ())]
     varied = len(set(quotes)) > max(map(len, noted.values()))
-    are_courtesies = not any(extract_claims(quote) or not is_small_talk(quote) for quote in set(quotes))
+    are_courtesies = not any(extract_claims(quote) or not is_talk(quote) for quote in set(quotes))
     text = (
         f"answers of the {('baseline', 'candidate')[side]} repeat a text on {{share}} of pairs, the same"
         f"{' but for names, numbers or a few wordings' if varied else ''} ({clip_notice(max(quotes, key=len))}): "

@@ -9,11 +9,13 @@ from ragfault.diagnosis.causes.endings import is_cut_off
 from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, OutcomeSource
 from ragfault.diagnosis.records import Diagnosis
 from ragfault.judges.checks.claims import is_refusal
+from ragfault.judges.checks.sentence_kinds import is_leaked_reasoning
 from ragfault.model.finish_reasons import get_finish_kind
 from ragfault.model.gold_evidence import AGREEMENT_UNSURE, match_answer
 from ragfault.model.records import GoldVerdicts, Trace, Verdicts
 from ragfault.model.rules import BAD_SUPPORT, chunks_cover_query, settle_groundedness
 from ragfault.text.markup import REASONING_PATTERN, is_json, may_reason, unfence
+from ragfault.text.sentences import split_sentences
 
 BAD_FROM, RIGHT_UP_TO = 0.6, 0.4
 """Probabilities from which an answer is called bad, and up to which it is called right; chosen, not measured."""
@@ -147,6 +149,9 @@ def describe_non_answer(trace: Trace) -> str:
     'an error of a provider'
     >>> describe_non_answer(Trace(id="1", query="What does error 429 mean?", answer=error))
     ''
+    >>> leaked = "Okay, the user wants the time. Let me check chunk 2 again."
+    >>> describe_non_answer(Trace(id="1", query="When?", answer=leaked))
+    'reasoning without an answer'
     >>> call = '{"tool_calls": [{"function": {"name": "search", "arguments": "{}"}}]}'
     >>> describe_non_answer(Trace(id="1", query="When?", answer=call))
     'a tool call'
@@ -155,7 +160,8 @@ def describe_non_answer(trace: Trace) -> str:
     bare = CALL_MARKS.sub("", text).strip()
     if is_json(bare) and _is_call(unfence(bare)):
         return "a tool call"
-    if may_reason(text) and not OPEN_REASONING.sub("", REASONING_PATTERN.sub("", text)).strip():
+    untagged = OPEN_REASONING.sub("", REASONING_PATTERN.sub("", text)).strip() if may_reason(text) else text
+    if text and (not untagged or is_leaked_reasoning(untagged[start:end] for start, end in split_sentences(untagged))):
         return "reasoning without an answer"
     error = PROVIDER_ERROR.search(text)
     # Who asks about errors gets an answer that opens like one.

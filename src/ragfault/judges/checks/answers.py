@@ -8,7 +8,7 @@ from functools import partial
 from statistics import fmean
 from typing import Literal
 
-from ragfault.judges.checks.claims import LIST_MARKER, Claim, is_personal, strip_marks
+from ragfault.judges.checks.claims import LIST_MARKER, Claim, strip_marks
 from ragfault.judges.checks.contradictions import are_rival_quantities, collect_negated_words
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, split_passage
@@ -19,6 +19,7 @@ from ragfault.judges.checks.queries import (
     extract_identifiers,
     split_query,
 )
+from ragfault.judges.checks.sentence_kinds import is_talk
 from ragfault.judges.scorer import Entailment, RelevanceScore, ScorerSession
 from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.records import AnswerVerdict, Aspect, Citation, TruthVerdict
@@ -276,11 +277,11 @@ def measure_focus(
 
 
 def _is_courtesy(text: str, session: ScorerSession) -> bool:
-    """Return whether a sentence without a claim is small talk, and not a heading, a refusal or a general question."""
+    """Return whether a sentence without a claim is talk, and not a heading, a refusal or a question on the matter."""
     text = text.strip(" *_\"'")
     if text[:1] == "#" or text[-1:] == ":" or text[-1:].isalnum() or session.is_refusal_sentence(text):
         return False
-    return is_personal(text) or not text.endswith("?")
+    return is_talk(text) or not text.endswith("?")
 
 
 def _collect_digressions(

@@ -7,127 +7,14 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from ragfault.judges.checks.lexicon import LINKING_STEMS
 from ragfault.judges.checks.passages import normalize_spelling
 from ragfault.judges.checks.refusals import is_refusal_sentence
+from ragfault.judges.checks.sentence_kinds import is_talk
 from ragfault.text.citation_marks import blank_citations, remove_citations
-from ragfault.text.entities import extract_entities
-from ragfault.text.normalization import NEGATIONS, STOP_WORDS, split_content_words, split_words, stem_word
+from ragfault.text.normalization import split_content_words, split_words
 from ragfault.text.sentences import split_sentences
 
-CONVERSATION_WORDS = """
-adage ai aim angle answer apologize appreciate ask aspect assist assistance assistant attention chat clarify
-communication complicated consider contemplate context conversation converse curiosity curious delighted delve
-discuss discussion dive effort elaborate excited explain explanation explore fascinate fascinating forgive frank
-glad goal grateful gratitude guide happy heart help helpful honest honestly honored hope inquiry intricate
-intrigue intriguing joy knowledge matter mind nuance nuanced opinion patience patient perspective pleasure
-ponder proverb query question reach reflect remark reply respond response saying share sincere strive subject
-summarize talk talking thank thanks think thought thoughtful topic trust truth understand understanding unpack
-viewpoint virtue walk wisdom wise wish wonder wondering worth
-"""
-GENERAL_WORDS = """
-able ahead alike always apart appear approach attempt away back bear beauty begin beginning behalf believe best
-better big bigger bit break brief briefly bring broad broader call care careful carefully case certain certainly
-clear clearly close closer come common companion complete complex complicate concern concise core count dear
-deep deeper deepest delightful deserve destination detail differ different discover easier easiest easy enjoy
-everybody everyone everything excellent exciting exist expect express eye eyes fact fair far feel find fine
-first follow fond forward friend friendly full further gather gem general get give go goes good great grow
-guarantee happen hard hear heartfelt hello here hesitate hint hold human humble hurry hurt idea imagine
-impartial important impression inform informed inspire interest interesting journey joy joyful keep keeps key
-kind know language last later lead learn lend less liberty lie life light like line listen little long look lot
-love lovely make many mean meet mention model moment move name natural need new nice nobody note now nowadays
-often open ourselves own part path people perfect perfectly perhaps person picture place pleasant point possible
-prepare problem proceed put quick quickly quite raise read ready real relax remember remind rest reveal right
-say see sense serve set several shed shine side sight silly simple simplest simply sit situation small something
-sometimes soon sort speak special specific spend spirit stand start state stay step still story straight succeed
-support sure surprise surround take task tell theme thing thorough time today together tonight touch toward
-treasure treat trip try turn useful usual valuable various view wait want way welcome well whatever whenever
-wherever whole wide wisdom wonderful word world write year young
-"""
-CONVERSATION_STEMS = frozenset(map(stem_word, CONVERSATION_WORDS.split()))
-"""Stems of asking, answering, thinking and courtesy."""
-GENERAL_STEMS = frozenset(map(stem_word, GENERAL_WORDS.split())) | CONVERSATION_STEMS
-"""Those, and stems so general that a sentence of them alone cannot be checked."""
-FIRST_PERSON = frozenset(("i", "me", "my", "myself", "us", "let"))
-SHARED_PERSON = frozenset(("we", "our", "ours", "ourselves", "you", "your", "yours", "yourself"))
-THIRD_PERSON = frozenset(("he", "him", "his", "she", "her", "hers"))
-RULE_WORDS = NEGATIONS | frozenset(("must", "shall", "should", "only"))
-"""Words that make a sentence a rule or a denial."""
-COURTESY_OPENING = re.compile(
-    r"(?:(?:i |we )?(?:really |truly |sincerely |greatly |very much )?(?:thank|appreciate)|(?:many )?thanks)\b"
-    r"|as an? (?:\w+ )?(?:ai|assistant|language model|chatbot|virtual)\b"
-    r"|(?:what|that(?:'s| is)|this is|it(?:'s| is)) (?:such )?an? (?:\w+ ){0,3}(?:question|query|topic)\b"
-    r"|rest assured|(?:that|this) brings (?:us|me)\b|before (?:i|we) \w+|it goes without saying",
-    re.IGNORECASE,
-)
-"""The opening of a sentence of courtesy."""
-CLAUSE_BOUNDARY = re.compile(
-    r"[:;]|\bthat (?!is\b)(?:the|an?|it|this|they|there|all|\w+s)\b|\bbecause\b", re.IGNORECASE
-)
-"""The start of a clause that may be checkable."""
-MAX_TALK_WORDS = 25
-"""A sentence with more content words is not small talk."""
 MAX_HEADING_WORDS = 6
-
-
-def is_small_talk(text: str) -> bool:
-    """Return whether a sentence is about answering itself, or so general that nothing in it can be checked.
-
-    It has no name, no figure and no rule, and its words are those of asking, answering and courtesy. With "I"
-    a third of the words may be others; with "we" and "you", who may act elsewhere too, a quarter.
-
-    >>> is_small_talk("Let me gather my thoughts first."), is_small_talk("There are many sides to consider.")
-    (True, True)
-    >>> is_small_talk("Let me see your ticket."), is_small_talk("We consider late claims.")
-    (False, False)
-    """
-    tokens = split_words(text)
-    content_words = [word for word in tokens if word not in STOP_WORDS and word not in LINKING_STEMS]
-    if not content_words or len(content_words) > MAX_TALK_WORDS or not THIRD_PERSON.isdisjoint(tokens):
-        return False
-    specific_count = sum(word not in GENERAL_STEMS for word in content_words)
-    if 2 * specific_count > len(content_words) or (specific_count and CLAUSE_BOUNDARY.search(text)):
-        return False
-    return (
-        COURTESY_OPENING.match(text) is not None or _is_general(tokens, content_words, specific_count)
-    ) and not _has_specifics(text, content_words)
-
-
-def _is_general(tokens: Sequence[str], content_words: Sequence[str], specific_count: int) -> bool:
-    """Return whether the words of a sentence, `specific_count` of them specific, only concern asking and answering."""
-    has_conversation = any(word in CONVERSATION_STEMS for word in content_words)
-    is_first_person = any(word.partition("'")[0] in FIRST_PERSON for word in tokens)
-    if not (is_first_person or has_conversation):
-        return False
-    if (
-        not (is_first_person and has_conversation)
-        and (specific_count or len(content_words) < 3)
-        and not RULE_WORDS.isdisjoint(tokens)
-    ):
-        return False
-    if not specific_count:
-        return is_first_person or len(content_words) > 1
-    is_shared = has_conversation and any(word.partition("'")[0] in SHARED_PERSON for word in tokens)
-    return (
-        specific_count * 3 <= len(content_words)
-        if is_first_person
-        else is_shared and specific_count * 4 <= len(content_words)
-    )
-
-
-def is_personal(text: str) -> bool:
-    """Return whether a sentence is about its speaker or addressee.
-
-    >>> is_personal("Let us begin."), is_personal("Patience is a virtue.")
-    (True, False)
-    """
-    return any(word.partition("'")[0] in FIRST_PERSON | SHARED_PERSON for word in split_words(text))
-
-
-def _has_specifics(text: str, content_words: Sequence[str]) -> bool:
-    if any(word[0].isdigit() for word in content_words):
-        return True
-    return any(not GENERAL_STEMS.issuperset(split_words(item)) for item in extract_entities(text) if item != "i")
 
 
 TAG_PATTERN = re.compile(
@@ -165,50 +52,6 @@ def strip_tags(text: str) -> str:
 
 
 LIST_MARKER = re.compile(r"(?:[-*•–]|#+|>|\(?(?:\d{1,3}|[A-Za-z])[.)])\s+|\|[ \t]*\d{1,3}[.)]?[ \t]*\|\s*")
-FILLER_PHRASE = re.compile(
-    r"(?:i |we )?(?:hope|trust) (?:this|that|it|you)\b|you(?:'re| are) welcome"
-    r"|(?:please )?(?:let me know|feel free|do not hesitate)"
-    r"|(?:sure|certainly|of course|absolutely|okay|ok)[,!.:]? (?:here|i)\b"
-    r"|(?:sure|certainly|of course|absolutely|okay|ok|hello|hi|hey|dear|thanks|thank you|great question|good luck)\b"
-    r"[^.]{0,60}[,!:.]?$"
-    r"|here(?:'s| is| are) (?:a |an |the |my |some |your )?(?:[\w-]+ ){0,6}"
-    r"(?:summary|overview|answer|response|list|steps?|points?)\b"
-    r"|(?:in )?(?:summary|conclusion|short)[:.]?$"
-    r"|based on the (?:\w+ ){0,3}(?:passages?|context|information|data)[^,]{0,40}[:,]?$"
-    r"|(?:sincerely|(?:best|kind|warm) regards|yours (?:truly|sincerely|faithfully)),?$|\[(?:your|my) [\w ']{1,30}\]$",
-    re.IGNORECASE,
-)
-SOURCE_NOUNS = (
-    r"(?:handbooks?|documentation|manuals?|guides?|materials?|sections?|documents?|sources?|passages?|context"
-    r"|texts?)"
-)
-"""Nouns with which an answer refers to the texts it was given."""
-ANSWER_TALK = re.compile(
-    r"here you (?:go|are)|here(?:['’]s| is| are) (?:"
-    r"(?:the|a|all the|your|some) (?:short version|(?:\w+ )?(?:details?|information|breakdown|rundown))"
-    r"(?: (?:that )?you (?:need|requested|asked for))?"
-    rf"|what (?:i|we|the (?:\w+ )?{SOURCE_NOUNS}) (?:can |could |have |has )?(?:found|find|know|says?|tells?|states?)"
-    r"(?: you)?(?: (?:about|on) (?:this|that|it))?)"
-    r"|(?:the|my|your|this) (?:answer|response|reply|summary|explanation) (?:is|follows)(?: (?:as follows|below))?"
-    r"|(?:(?:(?:the|this|my|all|all the) (?:answer|response|reply|summary|information|above)(?: (?:above|here))?)"
-    r" (?:is|was|comes)(?: (?:all|solely|only|entirely|directly|based|taken|drawn)){0,2}"
-    rf" (?:on|upon|from) (?:the|your|these) (?:\w+ )?{SOURCE_NOUNS}"
-    rf"|this is (?:all )?(?:based on|taken from|according to) (?:the|your|these) "
-    rf"(?:(?:provided|given|retrieved|available) {SOURCE_NOUNS}|{SOURCE_NOUNS}(?= (?:provided|given|above|you))))"
-    r"(?: (?:provided|given|above|alone|that you (?:gave|provided)|you (?:gave|provided))(?: me)?)?"
-    r"|i(?:['’]ve| have)? (?:looked (?:through|into|at)|checked|searched|reviewed|read|consulted|found this in)"
-    rf" (?:the|your|these) (?:\w+ )?{SOURCE_NOUNS}(?: (?:provided|above|given|carefully))?(?: for you)?"
-    r"|allow me to (?:explain|help)|(?:have a (?:great|good|nice|lovely)|enjoy your) (?:day|trip|time|journey)"
-    r"|(?:please )?(?:see|read|refer to)(?: the)?(?: (?:details?|steps?|list|table|answer|explanation|summary))?"
-    r" (?:below|above)(?: for (?:the |more )?details?)?|(?:the )?details (?:are )?below|as shown below"
-    r"|(?:if anything is unclear,? )?(?:please |just )?(?:ask|reach out)(?: any ?time| if anything is unclear)?"
-    r"|don['’]t hesitate to (?:ask|reach out|contact (?:me|us))|glad (?:i|we) could help|(?:best|kind) regards"
-    r"|i['’]m (?:here|happy to help(?: you)?)(?: (?:if you need|with) (?:anything(?: else)?|(?:more )?help))?",
-    re.IGNORECASE,
-)
-"""A whole sentence that says where the answer stands or what it was made from, and states nothing else."""
-
-
 SOURCE_REFERENCE = re.compile(
     r"\s*[(\[]?(?:(?:as )?(?:mentioned|stated|described|noted|given|found|seen|suggested|provided|shown) (?:in|by)"
     r"|according to|based on|from|in|per|see)? ?(?:the )?"
@@ -226,23 +69,6 @@ SOURCE_SAYS = re.compile(
     re.IGNORECASE,
 )
 """The opening of a sentence that says what a source says."""
-SOURCE_TALK = re.compile(
-    r"(?:passages?|contexts?|documents?|excerpts?|sources?|chunks?) #?\d+(?:,? (?:and|&) #?\d+)*"
-    r" (?:also |only |further )?(?:provides?|discuss(?:es)?|talks? about|gives?|contains?|is (?:about|relevant|related)"
-    r"|are (?:about|relevant|related)|focus(?:es)? on|covers?|offers?|includes?|lists?|does not|do not)\b"
-    r"|(?:(?:however|unfortunately|additionally), )?(?:none|neither) of (?:the|these|those) (?:\w+ )?"
-    r"(?:passages|documents|sources|texts|excerpts|articles) (?:mentions?|provides?|address(?:es)?|discuss(?:es)?"
-    r"|contains?|gives?|offers?|covers?|explains?|describes?|states?|specif(?:y|ies)|says?)\b"
-    r"|(?:the|these|both|all|all the) (?:provided |given |retrieved )?(?:passages|excerpts|chunks) (?:only |mainly )?"
-    r"(?:discuss|talk about|focus on|provide (?:\w+ )?information|are (?:focused on|related to))\b"
-    r"|reference (?:passages?|sources?|documents?) #?\d+[^a-z]{0,9}$"
-    r"|(?:sources?|references?|citations?|see also|retrieved from|further reading)\s*:"
-    r"|\[?\d{0,3}\]?:?\s*https?://\S+\s*$",
-    re.IGNORECASE,
-)
-"""A sentence about the passages themselves, or the stub of a citation."""
-
-
 FINITE_VERB = (
     r"(?:(?:is|are|was|were|has|have|had|does|do|did|can|could|will|would|may|might|must|should|began|became|built|came"
     r"|gave|got|kept|led|lost|made|said|took|went|won|wrote)(?:n['’]t)?|\w+[^\We]ed)"
@@ -285,14 +111,12 @@ class Claim(NamedTuple):
     end: int
 
 
-def extract_claims(
-    answer: str, is_on_topic: Callable[[str], bool] | None = None, refuses: Callable[[str], bool] | None = None
-) -> list[Claim]:
+def extract_claims(answer: str, refuses: Callable[[str], bool] | None = None) -> list[Claim]:
     """Return the checkable sentences of an answer.
 
-    Questions, greetings, headings, heads of tables, offers of help and refusals are no claims. Small talk is none
-    either, unless `is_on_topic` holds for it, because the query or a source is about such general words, or the
-    answer has nothing else. Of a question or a doubt that states something (`locate_statement`), that is the claim.
+    Questions, headings, heads of tables, refusals, talk about answering and thinking about the task (`is_talk`) are not
+    claims; a heading is one if the answer has nothing else. Of a question or a doubt that states something
+    (`locate_statement`), that is the claim.
     `refuses` decides whether a sentence refuses; without it the words do (`is_refusal_sentence`). One word that opens
     an answer ("Yes.") is one claim with the sentence that follows it.
 
@@ -302,11 +126,10 @@ def extract_claims(
     ['Yes. Dogs are free.']
     """
     claims: list[Claim] = []
-    talk: list[Claim] = []
+    headings: list[Claim] = []
     refuses = refuses or is_refusal_sentence
     plain = TABLE_HEAD.sub(lambda head: " " * len(head[0]), blank_tags(blank_citations(answer)))
-    sentences = split_sentences(plain)
-    for start, end in sentences:
+    for start, end in split_sentences(plain):
         marker = LIST_MARKER.match(plain, start, end)
         claim_start = marker.end() if marker else start
         text = answer[claim_start:end]
@@ -319,13 +142,8 @@ def extract_claims(
             claim = Claim(text[slice(*stated)], claim_start + stated[0], claim_start + stated[1])
         elif not _is_claim(text, refuses):
             continue
-        is_talk = (
-            not marker and is_small_talk(strip_marks(claim.text)) and not (is_on_topic and is_on_topic(claim.text))
-        )
-        (talk if is_talk or is_heading else claims).extend(split_list(claim))
-    if talk and not claims and not any(refuses(strip_tags(answer[start:end])) for start, end in sentences):
-        return talk
-    return join_opening(claims, answer)
+        (headings if is_heading else claims).extend(split_list(claim))
+    return join_opening(claims or headings, answer)
 
 
 INLINE_LIST = re.compile(r":[^:;]+(?:;[^:;]+){2,}$")
@@ -335,8 +153,8 @@ INLINE_LIST = re.compile(r":[^:;]+(?:;[^:;]+){2,}$")
 def split_list(claim: Claim) -> list[Claim]:
     """Split a sentence with a list into its items, each a claim like the lines of a list; its lead stays on the first.
 
-    >>> [part.text for part in split_list(Claim("It has: a pool; a bar; and free parking.", 0, 40))]
-    ['It has: a pool;', 'a bar;', 'and free parking.']
+    >>> [part.text for part in split_list(Claim("It has: a pool; a gym; and free parking.", 0, 40))]
+    ['It has: a pool;', 'a gym;', 'and free parking.']
     """
     items = INLINE_LIST.search(claim.text)
     if items is None:
@@ -458,13 +276,9 @@ def is_refusal(answer: str) -> bool:
 
 def _is_claim(text: str, refuses: Callable[[str], bool]) -> bool:
     bare = strip_marks(text).strip(" *_\"'")
-    if not bare or bare.endswith("?") or FILLER_PHRASE.match(bare) or refuses(bare):
+    if not split_content_words(bare) or bare.endswith("?") or (bare.endswith(":") and len(bare) < 120):
         return False
-    if ANSWER_TALK.fullmatch(bare.rstrip(" .!:")) or SOURCE_TALK.match(text.strip(" *_\"'([")):
-        return False
-    if bare.endswith(":") and len(bare) < 120:
-        return False
-    if not split_content_words(bare):
+    if is_talk(blank_tags(text)) or refuses(bare):
         return False
     return not (text.startswith("**") and text.rstrip().endswith("**") and _is_heading(bare))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import zlib
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import pairwise
 from math import sqrt
 from typing import NamedTuple
 
+from ragfault.judges.checks.word_weights import hash_terms
 from ragfault.text.entities import extract_entities
 from ragfault.text.normalization import split_words
 
@@ -29,7 +29,7 @@ def hash_words(reply: str) -> list[int]:
     words = WORD.findall(reply.lower().replace("’", "'"))[:READ_WORDS]
     first = [f"^{words[0]}"] if words else []
     pairs = [f"{left} {right}" for left, right in pairwise(words)]
-    return sorted({zlib.crc32(term.encode()) % SLOTS for term in (*first, *words, *pairs)})
+    return hash_terms((*first, *words, *pairs), SLOTS)
 
 
 class RefusalWeights(NamedTuple):

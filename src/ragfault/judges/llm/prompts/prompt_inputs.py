@@ -11,11 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from ragfault.judges.assembly import make_topic_check, split_statements
+from ragfault.judges.assembly import split_statements
 from ragfault.judges.checks.answers import locate_citing_sentence
 from ragfault.judges.checks.claims import Claim, extract_claims
-from ragfault.judges.checks.passages import Passage
-from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, remove_hidden
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.model.records import Chunk, Citation, Trace
@@ -215,10 +213,8 @@ class PromptInputs(NamedTuple):
 def build_prompt_inputs(trace: Trace, settings: LLMSettings) -> PromptInputs:
     """Collect the prompt inputs of a trace; claims are extracted as for every other judge."""
     chunks = _prepare_chunks(trace.chunks, settings)
-    passages = [Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()]
     answer = trace.answer or ""
-    lexical = LexicalJudge().open_session(trace.query)
-    claims = tuple(extract_claims(answer, make_topic_check(trace.query, passages, lexical))) if answer.strip() else ()
+    claims = tuple(extract_claims(answer)) if answer.strip() else ()
     facts = label_texts("f", trace.facts or ())
     expected = (
         [trace.facts] if trace.facts is not None else [split_statements(reference) for reference in trace.references]
