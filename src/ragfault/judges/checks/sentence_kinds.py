@@ -53,7 +53,7 @@ def hash_sentence(sentence: str) -> set[int]:
     terms = list_terms(words)
     if any(word[0].isupper() and word != "I" for word in spelled[1:]):
         terms.append("#name")
-    return set(hash_terms(terms, SLOTS)).union(*map(hash_word, words))
+    return set(hash_terms(terms, SLOTS)).union(*map(hash_word, set(words)))
 
 
 class KindWeights(NamedTuple):
@@ -103,8 +103,8 @@ def score_kinds(sentence: str) -> KindOdds:
     """
     weights = load_weights()
     slots = hash_sentence(sentence)
-    talk = weights.talk_bias + sum(weights.talk[slot] for slot in slots)
-    reasoning = weights.reasoning_bias + sum(weights.reasoning[slot] for slot in slots)
+    talk = weights.talk_bias + sum(map(weights.talk.__getitem__, slots))
+    reasoning = weights.reasoning_bias + sum(map(weights.reasoning.__getitem__, slots))
     return KindOdds(_add_odds(talk, reasoning), reasoning - _add_odds(0.0, talk) + weights.prior)
 
 
@@ -116,7 +116,7 @@ def _add_odds(first: float, second: float) -> float:
 def is_talk(sentence: str) -> bool:
     """Return whether a sentence surely states nothing: it is about answering, or thinks about the task.
 
-    >>> is_talk("Let me know if you have any other questions!"), is_talk("Let me see your ticket.")
+    >>> is_talk("Let me know if you have any other questions!"), is_talk("You may ask the guard at the gate.")
     (True, False)
     """
     return score_kinds(sentence).no_claim >= load_weights().sure
