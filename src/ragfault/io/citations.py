@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
+from ragfault.io.field_values import make_content_id
 from ragfault.model.records import Chunk, Citation, Trace
 from ragfault.text.citation_marks import LINK, CitationMark, CitedText, blank_citations, find_citations
 from ragfault.text.normalization import split_content_words
@@ -256,6 +257,7 @@ def name_cited_chunk(citation: Any, chunks: Sequence[dict[str, Any]]) -> Any:
     """Give a recorded citation the id of its chunk, where it has the `place` of the chunk, from 0, or its `document`.
 
     Of several chunks of one document it is the one that holds the quote, else the one nearest to the quote or claim.
+    Without both, the chunk that holds the quote is cited, or one that was not retrieved.
 
     >>> chunks = [{"id": name, "document": "f", "text": text} for name, text in (("a", "At ten."), ("b", "At six."))]
     >>> name_cited_chunk({"place": 1}, chunks), name_cited_chunk({"document": "f", "quote": "At ten."}, chunks)
@@ -267,13 +269,16 @@ def name_cited_chunk(citation: Any, chunks: Sequence[dict[str, Any]]) -> Any:
     place, document = citation.get("place"), citation.get("document")
     if isinstance(place, int) and 0 <= place < len(chunks):
         return {"chunk": chunks[place]["id"], **rest}
+    words = str(rest.get("quote") or rest.get("claim") or "")
     if document is None:
-        return citation
+        if place is not None or "quote" not in rest:
+            return citation
+        held = next((chunk["id"] for chunk in chunks if words in (chunk.get("text") or "")), make_content_id(words))
+        return {"chunk": held, **rest}
     known = [
         Chunk(**{key: chunk[key] for key in ("id", "text", "document", "metadata") if chunk.get(key) is not None})
         for chunk in chunks
     ]
-    words = str(rest.get("quote") or rest.get("claim") or "")
     matches = match_names(str(document), known)
     chunk = max(matches, key=lambda chunk: (words in chunk.text, measure_shared(words, chunk)), default=None)
     return {"chunk": chunk.id if chunk else str(document), **rest}

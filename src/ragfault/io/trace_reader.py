@@ -259,7 +259,7 @@ def _decode_traces(
     name: str, payloads: Iterator[tuple[int, Any]], options: ReadOptions, collector: ErrorCollector
 ) -> Iterator[Trace]:
     decoder = TraceDecoder(name, options)
-    line = 0
+    line = place = 0
     samples = list(islice(payloads, SAMPLE_SIZE))
     payloads = chain(samples, payloads)
     decoder.read_with_map = partial(_read_samples, name, samples, options)
@@ -268,7 +268,9 @@ def _decode_traces(
     for number, payload in payloads:
         if number == 0:
             continue
-        line = number if number > 0 else line + 1
+        previous, line = line, number if number > 0 else line + 1
+        # of the records of one document
+        place = place + 1 if line == previous else 1
         try:
             matches = decoder.decode_records(payload)
         except InvalidRecord as wrong:
@@ -276,7 +278,8 @@ def _decode_traces(
             decoder.check_recognized(collector)
             continue
         for trace in matches:
-            identified = replace(trace, id=f"{Path(name).name}:{line}") if options.id_from == "line" else trace
+            own = f"{Path(name).name}:{line}" + (f".{place}" if place > 1 else "")
+            identified = replace(trace, id=own) if options.id_from == "line" else trace
             identified = identified if identified.id else collector.assign_id(identified)
             if collector.accept(identified, name, line, payload):
                 yield identified

@@ -127,6 +127,8 @@ def expand_document(value: Any, query_paths: Sequence[str] = (), depth: int = 0)
     for expand in (_read_cells, _read_column_lists, _read_objects_by_id):
         if rows := expand(value):
             return _expand_list(rows, query_paths, depth)
+    if any(_holds_answer(key, item) for key, item in value.items()):
+        return None
     is_bare = not _has_query_text(value)
     for key, item in value.items() if is_bare else ():
         if isinstance(item, list) and all(isinstance(row, dict) for row in item) and find_call_keys(item):
@@ -141,6 +143,11 @@ def expand_document(value: Any, query_paths: Sequence[str] = (), depth: int = 0)
         if inner:
             matches += _inherit(value, key, inner)
     return matches or None
+
+
+def _holds_answer(name: str, value: Any) -> bool:
+    """Tell whether a value is the answer of a record, which none of the records below it could take over."""
+    return isinstance(value, str) and classify(value) == "text" and "answer" in {f for f, _ in rank_fields(name)[:1]}
 
 
 def _inherit(value: RawRecord, key: str, rows: Sequence[RawRecord]) -> list[RawRecord]:

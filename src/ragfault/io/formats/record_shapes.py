@@ -337,7 +337,7 @@ def _convert_citations(value: Any, columns: Mapping[str, tuple[str, ...]]) -> li
         }
         for i in range(size)
     ]
-    return [row for row in rows if row.keys() & {"chunk", "document", "place"}] or None
+    return [row for row in rows if row.keys() & {"chunk", "document", "place", "quote"}] or None
 
 
 def _convert_chunk(item: Any, columns: Mapping[str, tuple[str, ...]]) -> tuple[Any, Any]:

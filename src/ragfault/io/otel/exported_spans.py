@@ -20,7 +20,6 @@ from ragfault.io.otel.spans import (
     SpanStatus,
     add_events,
     build_rating,
-    check_span_ids,
     convert_decimal_id,
     parse_status,
 )
@@ -73,9 +72,9 @@ def read_exported_span(record: dict[str, Any]) -> OtelSpan:
     """
     trace = _normalize_hex(_get_field(record, "trace_id", "traceId"), 32)
     name = _normalize_hex(_get_field(record, "span_id", "spanId"), 16)
-    wrong = check_span_ids(trace, name)
-    if wrong:
-        raise InvalidRecord(f"a span with {wrong}")
+    for kind, text in (("trace", trace), ("span", name)):
+        if not text.strip("0"):
+            raise InvalidRecord(f"a span with no {kind} id")
     parent = _normalize_hex(_get_field(record, "parent_id", "parent_span_id", "parentSpanId"), 16)
     start = parse_nanoseconds(
         _get_field(record, "start_time", "start_timestamp", "startTimeUnixNano", "start_time_unix_nano")
