@@ -132,3 +132,41 @@ def test_lines_of_one_request_are_joined_by_any_code(tmp_path):
         lines += [{"rid": name, "stage": "generate", "output": ANSWER}]
     traces = read(tmp_path, *lines)
     assert [(trace.query, len(trace.chunks), trace.answer) for trace in traces] == [(QUERY, 2, ANSWER)] * 2
+
+
+def test_a_citation_that_only_quotes_names_the_chunk_that_holds_the_quote(tmp_path):
+    """Bedrock cites by the text of a passage: a chunk of the trace, or one that was not retrieved."""
+    cited = [TEXTS[1], "Dogs travel free."]
+    output = {
+        "text": ANSWER,
+        "retrievedPassages": {"retrievalResults": [{"content": {"text": text}} for text in TEXTS]},
+        "citations": [{"retrievedReferences": [{"content": {"text": text}}]} for text in cited],
+    }
+    [trace] = read(tmp_path, {"conversationTurns": [{"prompt": {"content": [{"text": QUERY}]}, "output": output}]})
+    names = [citation.chunk for citation in trace.citations]
+    assert names[0] == trace.chunks[1].id
+    assert names[1] not in {chunk.id for chunk in trace.chunks}
+
+
+def test_spans_in_files_may_have_ids_that_are_not_hex(tmp_path):
+    """An id is a name: spans with the same one are a trace."""
+    root = {"name": "ask", "context": {"trace_id": "turn-1", "span_id": "s1"}, "span_kind": "CHAIN", "parent_id": None}
+    root["attributes"] = {"input.value": QUERY, "output.value": ANSWER}
+    [trace] = read(tmp_path, root)
+    assert (trace.query, trace.answer) == (QUERY, ANSWER)
+
+
+def test_a_record_with_an_answer_is_not_a_list_of_its_calls(tmp_path):
+    """The query of a call does not stand for the question that a record does not have."""
+    calls = [{"name": "search", "args": {"query": words}, "output": "{}"} for words in ("ferry departure", "pier")]
+    answer = "The ferry leaves at seven, and on Sundays at eight from the northern pier."
+    with pytest.raises(InputError, match="no column for `query`"):
+        read(tmp_path, {"question_id": "a", "actual_steps": calls, "actual_answer": answer})
+
+
+def test_records_of_one_document_have_ids_of_their_own_by_line(tmp_path):
+    """An id from the line tells the records of a document in one line apart."""
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({name: {"7": {"id": "7", "question": QUERY, "output": ANSWER}} for name in "ab"}))
+    first, second = read_traces(path, id_from="line")
+    assert first.id != second.id

@@ -273,8 +273,8 @@ def name_cited_chunk(citation: Any, chunks: Sequence[dict[str, Any]]) -> Any:
     if document is None:
         if place is not None or "quote" not in rest:
             return citation
-        held = next((chunk["id"] for chunk in chunks if words in (chunk.get("text") or "")), make_content_id(words))
-        return {"chunk": held, **rest}
+        quoted = next((chunk["id"] for chunk in chunks if words in (chunk.get("text") or "")), make_content_id(words))
+        return {"chunk": quoted, **rest}
     known = [
         Chunk(**{key: chunk[key] for key in ("id", "text", "document", "metadata") if chunk.get(key) is not None})
         for chunk in chunks

@@ -127,15 +127,14 @@ def expand_document(value: Any, query_paths: Sequence[str] = (), depth: int = 0)
     for expand in (_read_cells, _read_column_lists, _read_objects_by_id):
         if rows := expand(value):
             return _expand_list(rows, query_paths, depth)
-    if any(_holds_answer(key, item) for key, item in value.items()):
-        return None
-    is_bare = not _has_query_text(value)
+    is_answered = any(_holds_answer(key, item) for key, item in value.items())
+    is_bare = not is_answered and not _has_query_text(value)
     for key, item in value.items() if is_bare else ():
         if isinstance(item, list) and all(isinstance(row, dict) for row in item) and find_call_keys(item):
             # the calls of traces, which are joined later
             return _inherit(value, key, item)
     by_ids = is_bare and any(map(_holds_objects_by_id, value.values()))
-    if not by_ids and is_record(value, query_paths):
+    if is_answered or (not by_ids and is_record(value, query_paths)):
         return None
     matches: list[RawRecord] = []
     for key, item in value.items():
