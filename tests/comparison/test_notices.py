@@ -89,7 +89,7 @@ def test_a_sentence_of_many_answers_that_is_a_claim_is_judged(run):
     [
         ("Hope this helps!", "a courtesy, which states nothing"),
         ("Let me know if you have any other questions!", "a courtesy, which states nothing"),
-        ("Of course the ferry is free.", "a notice or a claim, which is not judged"),
+        ("Sure, the ferry is free!", "a notice or a claim, which is not judged"),
     ],
 )
 def test_a_courtesy_behind_every_answer_leaves_no_fault_possible(line: str, doubt: str, run):
