@@ -13,6 +13,9 @@ LIST_MARKER = re.compile(r"(?:[-*•–]|\(?(?:\d{1,3}|[A-Za-z]|[ivx]{1,4})[.)]|
 """The marker of a list item or heading."""
 MAX_CACHED_LENGTH = 20_000
 """Shorter texts are cached, since an answer is split several times."""
+DAY_OF_MONTH = re.compile(r"\b[0-3]?\d\.$")
+MONTH = re.compile(r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b")
+"""A German month, before which a day ends with a stop."""
 NUMBER_ABBREVIATION = re.compile(r"\b(?:[Nn]o|[Ff]ig|[Ss]ec|[Aa]rt|[Ee]q|[Vv]ol|[Pp]p?|[Cc]h)\.$")
 """Abbreviations before a number, which end no sentence."""
 
@@ -75,12 +78,18 @@ def _split_segments(text: str) -> list[tuple[int, int]]:
 
 
 def _continues_sentence(text: str, last: tuple[int, int], start: int) -> bool:
-    """Return whether the splitter cut a sentence in two: after "No.", or before a lower-case letter."""
+    """Return whether the splitter cut a sentence in two: after "No." or "1." of a date, or before a small letter.
+
+    >>> _continues_sentence("Am 1. Juli", (0, 5), 6), _continues_sentence("It has 1. It", (0, 9), 10)
+    (True, False)
+    """
     separator = text[last[1] : start]
     if "\n" in separator:
         return False
     before = text[last[0] : last[1]]
     character = text[start]
     if before.endswith((".", "...", "…")) and character.islower():
+        return True
+    if DAY_OF_MONTH.search(before) and MONTH.match(text, start):
         return True
     return character.isdigit() and bool(NUMBER_ABBREVIATION.search(before))

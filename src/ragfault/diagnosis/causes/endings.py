@@ -66,11 +66,22 @@ def ends_within_sentence(answer: str) -> bool:
     text = answer.rstrip()
     if len(text.split()) < MIN_SENTENCE or text[-1] in ENDS:
         return False
+    if has_open_code(text):
+        return True
     *lines, last = text.splitlines()
     # an address, a number or a name of a file is whole where it ends
     is_word = re.sub(r"[,\-–—’']", "", last.split()[-1]).isalpha()
     is_open_item = LIST_ITEM.match(last) and not _end_items_with_stops(lines)
     return is_word and len(last.split()) >= MIN_LINE and not is_open_item
+
+
+def has_open_code(text: str) -> bool:
+    """Return whether a mark of code was opened and not closed.
+
+    >>> has_open_code("Move it to `settings"), has_open_code("Run `make` first")
+    (True, False)
+    """
+    return text.count("`") % 2 == 1
 
 
 def _end_items_with_stops(lines: Iterable[str]) -> bool:
@@ -95,4 +106,4 @@ def is_cut_off(trace: Trace, verdicts: Verdicts, *, closed: bool) -> bool:
     refused = verdicts.answer is not None and verdicts.answer.refused
     if trace.finish_reason is not None or refused or not ends_within_sentence(text):
         return False
-    return closed or OPEN_END.search(text) is not None
+    return closed or has_open_code(text) or OPEN_END.search(text) is not None

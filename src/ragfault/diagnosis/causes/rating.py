@@ -9,6 +9,7 @@ from ragfault.diagnosis.causes.endings import is_cut_off
 from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, OutcomeSource
 from ragfault.diagnosis.records import Diagnosis
 from ragfault.judges.checks.claims import is_refusal
+from ragfault.judges.checks.languages import differ_in_language
 from ragfault.judges.checks.sentence_kinds import is_leaked_reasoning
 from ragfault.model.finish_reasons import get_finish_kind
 from ragfault.model.gold_evidence import AGREEMENT_UNSURE, match_answer
@@ -66,7 +67,7 @@ def rate_answer(
         return build_rating(1.0, "pipeline")
     if trace.answer is None and get_finish_kind(trace) is None:
         return AnswerRating(outcome="unsure", probability=0.5, source="none")
-    if describe_non_answer(trace) or is_cut_off(trace, verdicts, closed=closed):
+    if describe_non_answer(trace) or is_cut_off(trace, verdicts, closed=closed) or is_other_language(trace):
         return build_rating(BAD_IF_PLAIN, "pipeline")
     by_key = _rate_by_key(trace, verdicts, diagnosis)
     if by_key is not None:
@@ -141,6 +142,16 @@ def _rate_by_judge(trace: Trace, verdicts: Verdicts, *, labeled: bool) -> float 
     return 1.0 - grounded * on_topic
 
 
+def is_other_language(trace: Trace) -> bool:
+    """Return whether an answer is in another language than its query and than every chunk; few words may show none.
+
+    >>> is_other_language(Trace(id="1", query="Wo kann ich nachts den Lärm der Nachbarn melden?", answer="At noon."))
+    False
+    """
+    answer, others = trace.answer or "", (trace.query, *(chunk.text for chunk in trace.chunks or ()))
+    return all(differ_in_language(text, answer) for text in others)
+
+
 def describe_non_answer(trace: Trace) -> str:
     """Describe a text that a pipeline returned in place of an answer; "" for an answer.
 
@@ -161,7 +172,9 @@ def describe_non_answer(trace: Trace) -> str:
     if is_json(bare) and _is_call(unfence(bare)):
         return "a tool call"
     untagged = OPEN_REASONING.sub("", REASONING_PATTERN.sub("", text)).strip() if may_reason(text) else text
-    if text and (not untagged or is_leaked_reasoning(untagged[start:end] for start, end in split_sentences(untagged))):
+    sentences = [untagged[start:end] for start, end in split_sentences(untagged)]
+    # A refusal speaks of the passages and of itself, too.
+    if text and (not untagged or (is_leaked_reasoning(sentences) and not is_refusal(untagged))):
         return "reasoning without an answer"
     error = PROVIDER_ERROR.search(text)
     # Who asks about errors gets an answer that opens like one.

@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from ragfault.diagnosis.causes.contradiction import find_rival_sentence
 from ragfault.diagnosis.causes.costs import find_costs
 from ragfault.diagnosis.causes.endings import ends_within_sentence, is_cut_off
-from ragfault.diagnosis.causes.rating import describe_non_answer, rate_answer
+from ragfault.diagnosis.causes.rating import describe_non_answer, is_other_language, rate_answer
 from ragfault.diagnosis.causes.records import AnswerCause, Stage
 from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
 from ragfault.judges.checks.claims import is_refusal
-from ragfault.judges.checks.languages import differ_in_language
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.metrics.steps import list_constraints
 from ragfault.model.causes import CauseName
@@ -164,7 +163,7 @@ def _find_cut(case: Case) -> Clue | None:
 def _find_other_language(case: Case) -> Clue | None:
     """Find an answer in another language than its query and than every chunk; of a few words none may show it."""
     trace, answer = case.trace, case.trace.answer or ""
-    if all(differ_in_language(text, answer) for text in (trace.query, *(chunk.text for chunk in trace.chunks or ()))):
+    if is_other_language(trace):
         return Clue(LIKELY, answer, "the answer is in another language than query and chunks")
     return None
 
@@ -246,7 +245,8 @@ def _find_wrong_source(case: Case) -> Clue | None:
     A claim that the judge found in no sentence, or is unsure of, accuses no source; nor does one that answers another
     question, nor any where a chunk says what the key says.
     """
-    if case.find_problem("contradicted_claim") or case.covered is False or _is_off_topic(case) or _show_key(case):
+    doubted = any(claim.support in BAD_SUPPORT and not claim.unsure for claim in case.verdicts.claim or ())
+    if doubted or case.covered is False or _is_off_topic(case) or _show_key(case):
         return None
     problem = case.find_problem("false_claim")
     if problem is None:
@@ -259,10 +259,9 @@ def _find_wrong_source(case: Case) -> Clue | None:
 
 
 def _exclude_answer(case: Case) -> Clue | None:
-    """Find that the source is wrong by exclusion: gold was shown and supports the answer, and nothing says the key."""
+    """Find that the source is wrong by exclusion: gold was shown, no claim is surely bad, and nothing says the key."""
     claims, recall = case.verdicts.claim or (), case.verdicts.recall or ()
-    supported = bool(claims) and all(claim.support == "supported" and not claim.unsure for claim in claims)
-    if not (case.by_gold and case.covered and supported and recall) or any(item.covered for item in recall):
+    if not (case.by_gold and case.covered and claims and recall) or any(item.covered for item in recall):
         return None
     cited = claims[0].evidence
     reason = "the chunks support the answer, and none says what the key says"
