@@ -49,7 +49,6 @@ DIRECT_EVIDENCE = (
     "floor",
     "answer of another query",
     "repeated",
-    "in no time",
 )
 """Evidence that hardly any other stage shows, whose weights are shrunk towards twice the common one."""
 UNUSUAL_LOGIT = -1.0

@@ -9,13 +9,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.comparison.answer_changes import mark_unharmed, order_by_harm
-from ragfault.comparison.attribution.answer_defects import add_answer_defects, find_defect_faults, is_defect, mark_added
+from ragfault.comparison.attribution.answer_defects import add_answer_defects, find_defect_faults, is_defect
 from ragfault.comparison.attribution.earlier_turns import withdraw_by_turns
 from ragfault.comparison.attribution.edited_sources import (
     describe_unverified_edits,
     find_lost_facts,
-    move_decision,
     place_by_texts,
+    settle_decisions,
 )
 from ragfault.comparison.attribution.example_traces import pick_examples
 from ragfault.comparison.attribution.pair_scope import PairScope
@@ -62,7 +62,6 @@ from ragfault.comparison.decision_tree import (
     TreeWalk,
     bound_drop,
     describe_change,
-    order_remedies,
     select_tree_metrics,
 )
 from ragfault.comparison.equal_depth import add_equal_depth
@@ -246,13 +245,11 @@ def _blame_layers(compared: ComparedMetrics, walk: TreeWalk) -> Blame:
     became bad on the same chunks; the sources are found by the facts that their texts lost.
     """
     side, scope = compared.scope.paired, compared.scope
-    tree = [*decide_checks(compared.full), *decide_step_checks(compared.full), *walk.decisions]
     faults, after_turns = [place_by_texts(scope, fault) for fault in walk.faults], None
+    rulings: list[BranchDecision] = []
     if faults:
         faults, rulings = find_second_faults(scope, compared.tree, faults[0])
-        tree = [*move_decision(tree, walk.faults[0], faults[0]), *rulings]
         faults, after_turns = withdraw_by_turns(scope, faults)
-        tree = _withdraw_retrieval(tree) if after_turns else tree
     is_explained = after_turns is not None and not faults and not compared.is_blocked
     if not compared.is_blocked:
         added = find_harm(side, faults, scope.settings, scope.pairs)
@@ -260,7 +257,10 @@ def _blame_layers(compared: ComparedMetrics, walk: TreeWalk) -> Blame:
             defects = [change for change in compared.full.changes if is_defect(change.metric)]
             lost = find_lost_facts(scope) if walk.dropped("context_recall") else None
             added = find_defect_faults(defects, scope.settings.alpha) or ([] if lost is None else [lost])
-        faults, tree = [*faults, *added], mark_added(tree, added)
+        faults = [*faults, *added]
+    checks = (*decide_checks(compared.full), *decide_step_checks(compared.full))
+    settled = settle_decisions(walk, faults, f"; {after_turns}" if after_turns else "")
+    tree = [*checks, *settled, *rulings]
     faults = _order_by_cause(find_step_faults(compared.full), trace_to_steps(side, faults, scope.pairs))
     broken = _describe_faults(side, trace_to_steps(side, compared.broken, compared.asked), compared.asked)
     shown = order_by_harm(side, (*broken, *_describe_faults(side, faults, scope.pairs)), compared.asked)
@@ -328,14 +328,12 @@ def _describe_faults(paired: PairedRuns, faults: Sequence[LayerFault], pairs: Ma
     for fault in faults:
         usual, others = STAGES_BY_BRANCH.get(fault.branch, ()), STAGES_BY_LAYER.get(fault.layer, ())
         reordered = fault.branch == BRANCHES[0].name and any(item.name == ORDER_ALONE for item in evidence)
-        suspects = rank_suspects(usual, evidence, others)
         is_gold = fault.branch == BRANCHES[0].name and metric_name(fault.evidence[0].metric) in GOLD_METRICS
         title = "the same chunks stand in a worse order" if reordered else fault.title
         yield replace(
             fault,
             title=_title_harmless(fault) if is_gold and not suffers(paired, other_chunks) else title,
-            suspects=suspects,
-            remedies=order_remedies(fault.remedies, [suspect.stage for suspect in suspects]),
+            suspects=rank_suspects(usual, evidence, others),
             examples=pick_examples(paired, fault),
         )
 
@@ -445,16 +443,6 @@ def _doubt_edits(compared: ComparedMetrics, decided: VerdictSentence, faults: Se
     return "cannot tell", f"{decided[1] if decided[0] == 'cannot tell' else 'The data cannot tell:'} {edits}."
 
 
-def _withdraw_retrieval(tree: Sequence[BranchDecision]) -> list[BranchDecision]:
-    """Return the decisions; whether retrieval is at fault the data cannot tell, because something else explains it."""
-    return [
-        replace(decision, outcome="cannot tell", why=f"{decision.why}; the verdict says what explains it")
-        if decision.outcome == "fault" and decision.layer == "retrieval"
-        else decision
-        for decision in tree
-    ]
-
-
 def bisect_segments(
     paired: PairedRuns, by: str, settings: BisectionSettings = DEFAULT_BISECTION
 ) -> list[tuple[str, Bisection]]:
@@ -476,7 +464,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         return f"{_describe_bound(walk, comparison)}{_describe_gains(comparison)}."
     if walk.undecided is not None:
         begin = f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it"
-        return f"{begin}{_describe_other_chunks(walk)}."
+        return f"{begin}."
     if walk.denied_by_gold is not None:
         begin = describe_change(walk.denied_by_gold)
         return f"{begin}, but the gold metrics exclude a loss: the judge and what people marked disagree."
@@ -510,14 +498,6 @@ def _describe_bound(walk: TreeWalk, comparison: Comparison) -> str:
     if bound == 0:
         return f"No layer broke: no metric fell on {pairs}"
     return f"No layer broke by more than {format_number(bound)} ({worst.metric}, {pairs}, at 95 %)"
-
-
-def _describe_other_chunks(walk: TreeWalk) -> str:
-    """Describe how a corpus was re-chunked, and that its chunker is to look at first; nothing where it was not."""
-    others = {difference.name: difference.text for difference in walk.differences}
-    if "ids" not in others or "length" not in others:
-        return ""
-    return f" ({others['ids']}; {others['length']}). Look at the chunker first"
 
 
 def describe_fault(fault: LayerFault, unit: str = "paired traces") -> str:

@@ -13,20 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.comparison.decision_tree import RATED_METRICS, describe_change
-from ragfault.comparison.pairing import (
-    NOT_RECORDED,
-    Mask,
-    RowIndices,
-    RunContents,
-    TracePairing,
-    has_all_texts,
-    load_texts,
-)
+from ragfault.comparison.pairing import NOT_RECORDED, Mask, RowIndices, RunContents, TracePairing, has_all_texts
 from ragfault.comparison.records import Comparison, MetricChange, MismatchKind, PairMismatch, RunDifference
 from ragfault.comparison.renamed_ids import RenamedIds, compare_gold
 from ragfault.comparison.settings import MARGIN
 from ragfault.diagnosis.score_matrix import metric_name
-from ragfault.io.runs.run import Run
 from ragfault.metrics.catalog import get_definitions
 from ragfault.stats.significance import mcnemar_test
 from ragfault.text.notices import Stretch
@@ -53,18 +44,9 @@ PART_METRICS = frozenset(("groundedness", "contradiction", "factual_accuracy", "
 """Metrics that read what an answer says claim by claim, and not the whole of it."""
 # what an answer is judged by where there are no facts; a judge sees the chunks as well
 ASPECTS = "aspects"
-# of the chunks with another text under one id, so many are beginnings of the other side's
-CLIPPED_SHARE = 0.9
 REANCHORED = "gold is re-anchored by text"
-# so many of them end within a sentence; texts to which something was added do not
-BROKEN_OFF_SHARE = 0.5
-SENTENCE_ENDS = (".", "!", "?", ":", ")", "”", '"')
-# of the chunks under new ids, so many within old texts mean that the corpus was re-chunked
-CONTAINED_SHARE = 0.2
 # fewer distinct queries show no habit of a logger
 LEAST_QUERIES = 5
-# texts looked at to tell clipping from other changes
-MAX_TEXTS = 400
 # of the traces of the baseline; with more of them missing "no fault" is not said
 MISSING_SHARE = 0.1
 # of the traces of a run; more without a partner are said in the verdict
@@ -92,7 +74,7 @@ class LocatedMismatch(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def find_mismatches(
-    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, renamed: RenamedIds | None
+    contents: tuple[RunContents, RunContents], pairing: TracePairing, renamed: RenamedIds | None
 ) -> tuple[LocatedMismatch, ...]:
     """Find all mismatches of two paired runs."""
     old, new = contents
@@ -111,7 +93,6 @@ def find_mismatches(
     mismatch_items += _find_missing_fields(old, new, pairing)
     lacking = {field for mismatch in mismatch_items for field in mismatch.left_out}
     mismatch_items += _find_edited_labels(old, new, pairing, renamed, lacking)
-    mismatch_items += _find_clipped_texts(runs, contents, pairing)
     if pairing.other_form.any():
         # A judge may read the marks as words, but where the chunks are the same nothing moved.
         text = (
@@ -266,61 +247,6 @@ def _find_edited_labels(
         return []
     text = f"labels ({', '.join(masks)}) differ on {{share}} of pairs"
     return [LocatedMismatch(kind="labels", text=text, pairs=np.logical_or.reduce([*masks.values()]), left_out=masks)]
-
-
-def _find_clipped_texts(
-    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
-) -> list[LocatedMismatch]:
-    """Find chunk texts that are beginnings of the other side's under the same id, also where others are whole."""
-    sizes = [{key.id: key for key in sorted(side.keys, key=lambda k: -k.size) if key.text} for side in contents]
-    differing = [name for name in sizes[1] if name in sizes[0] and sizes[0][name].text != sizes[1][name].text]
-    if not differing:
-        return []
-    shorter = sum(sizes[1][name].size < sizes[0][name].size for name in differing)
-    short = 1 if 2 * shorter > len(differing) else 0
-    clipped = {name for name in differing if sizes[short][name].size < sizes[1 - short][name].size}
-    if len(clipped) < CLIPPED_SHARE * len(differing) or not _are_beginnings(runs, sizes, differing, short):
-        return []
-    keys = contents[short].keys
-    limit = max(key.size for key in keys)
-    at_limit = np.mean([sizes[short][name].size >= 0.9 * limit for name in clipped]) >= CLIPPED_SHARE
-    cut = [
-        (key.id in clipped and key.size < sizes[1 - short][key.id].size) or bool(at_limit and key.size >= 0.9 * limit)
-        for key in keys
-    ]
-    uncut = {key.id for key, is_cut in zip(keys, cut, strict=True) if key.id in clipped and not is_cut}
-    rows = pairing.candidate if short else pairing.baseline
-    lists = [[cut[at] for at in contents[short].trace_keys[row]] for row in rows]
-    pairs = np.array([any(flags) for flags in lists], dtype=bool)
-    several = [flags for flags in lists if any(flags) and len(flags) > 1]
-    are_last = len(several) >= LEAST_QUERIES and all(flags.index(True) == len(flags) - 1 for flags in several)
-    longer, clipped_side = ("baseline", "candidate") if short else ("candidate", "baseline")
-    text = (
-        f"chunk texts of the {clipped_side} are only the beginnings of the {longer}'s under the same ids on "
-        f"{{share}} of pairs{', each the last of its list' if are_last else ''}: clipped in the record, or before it"
-        f"{f' ({len(uncut):,} of these {len(clipped):,} chunks are whole in other traces of it)' if uncut else ''}"
-    )
-    factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
-    left_out = {CHUNK_TEXT: pairs, ASPECTS: pairs & factless}
-    return [LocatedMismatch(kind="texts", text=text, pairs=pairs, left_out=left_out)]
-
-
-def _are_beginnings(runs: tuple[Run, Run], sizes: Sequence[Mapping[str, object]], ids: list[str], short: int) -> bool:
-    """Return whether texts of one side begin the other's and break off, and the rest does not stand under new ids."""
-    chosen = set(sorted(ids)[:MAX_TEXTS])
-    added = set(sorted(name for name in sizes[short] if name not in sizes[1 - short])[:MAX_TEXTS])
-    # most ids are new
-    others = set(sorted(sizes[1 - short] if len(added) > len(chosen) else ())[:MAX_TEXTS])
-    brief, full = (load_texts(runs[side], chosen | added | others, shortest=True) for side in (short, 1 - short))
-    stems = {name: brief[name].removesuffix("…").removesuffix("...").rstrip() for name in chosen}
-    begun = [full[name].startswith(stem) for name, stem in stems.items()]
-    broken_off = [not stem.endswith(SENTENCE_ENDS) or stem != brief[name] for name, stem in stems.items()]
-    within = [any(brief[name] in text for text in full.values()) for name in added]
-    return (
-        float(np.mean(begun)) >= CLIPPED_SHARE
-        and float(np.mean(broken_off)) >= BROKEN_OFF_SHARE
-        and (not within or float(np.mean(within)) < CONTAINED_SHARE)
-    )
 
 
 SPOILED_DIFFERENCES = {CHUNK_TEXT: ("texts", "length"), "citations": ("citations",)}

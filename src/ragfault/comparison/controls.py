@@ -110,9 +110,8 @@ def find_unchanged(paired: PairedRuns) -> Mapping[Layer, Mask]:
     edited under its id is the source's change; an id that stands for another passage is not the same.
     """
     replaced = find_replaced_ids(paired)
-    sides = zip(paired.contents, (paired.paired_rows(0), paired.paired_rows(1)), strict=True)
-    ids = [[[side.keys[at].id for at in side.trace_keys[row]] for row in rows.tolist()] for side, rows in sides]
-    same_ids = [old == new and bool(old) and not replaced & set(old) for old, new in zip(*ids, strict=True)]
+    ids = zip(paired.list_ids(0), paired.list_ids(1), strict=True)
+    same_ids = [old == new and bool(old) and not replaced & set(old) for old, new in ids]
     return {
         "retrieval": np.array(same_ids, dtype=bool) | paired.pairing.same_chunks,
         "generation": paired.pairing.same_answers,
@@ -363,7 +362,7 @@ def weigh_drops(paired: PairedRuns, drops: Sequence[MetricChange], pairs: Mask) 
     """
     doubts = {c.metric: doubt for c in drops if (doubt := control_drop(paired, c, pairs)) is not None}
     grades = [c for c in drops if metric_name(c.metric) in GRADES and c.metric not in doubts]
-    if not grades or any(suffers(paired, pairs & _find_moved(paired, change)) for change in grades):
+    if not grades or any(suffers(paired, pairs & paired.find_moved(change.metric)) for change in grades):
         # What made answers bad by one grade may well be what lowered the other.
         return WeighedDrops(doubts, {}, {})
     changed = [paired.causes[place] for place in np.flatnonzero(pairs & ~paired.pairing.same_answers).tolist()]
@@ -375,12 +374,6 @@ def weigh_drops(paired: PairedRuns, drops: Sequence[MetricChange], pairs: Mask) 
     counts = f"{known:,} of the {format_count(len(changed), 'answer')} that changed"
     why = f"a key or labels say of {counts} whether they are right, which is too few"
     return WeighedDrops(doubts, {c.metric: f"{describe_change(c)}; {why}" for c in grades}, {})
-
-
-def _find_moved(paired: PairedRuns, change: MetricChange) -> Mask:
-    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
-    differing: Mask = np.isfinite(moved) & (moved != 0)
-    return differing
 
 
 def walk_controlled(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
@@ -21,7 +22,14 @@ from ragfault.comparison.comparability import (
     rests_on_verdicts,
 )
 from ragfault.comparison.paired_causes import CausePair, pair_causes
-from ragfault.comparison.pairing import RunContents, count_missing_marks, pair_traces, read_chunks, read_contents
+from ragfault.comparison.pairing import (
+    RunContents,
+    count_missing_marks,
+    load_texts,
+    pair_traces,
+    read_chunks,
+    read_contents,
+)
 from ragfault.comparison.recording.answer_pairs import mark_places
 from ragfault.comparison.recording.finders import find_recording_mismatches
 from ragfault.comparison.records import PairMismatch
@@ -120,7 +128,7 @@ class PairedRuns:
         self.pairing = pair_traces(baseline, candidate, self.contents, self.matrices[0].clusters)
         self.renamed_ids = find_renamed_ids(self.runs, *self.contents, self.pairing)
         self.mismatch_list = (
-            *find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids),
+            *find_mismatches(self.contents, self.pairing, self.renamed_ids),
             *find_recording_mismatches(self.runs, self.contents, self.pairing, lists),
         )
         self._left_out: dict[str, NDArray[np.bool_]] = {}
@@ -228,6 +236,12 @@ class PairedRuns:
         """Return the values of a metric on the paired traces of one run; NaN where it has none or is left out."""
         return np.where(self.left_out(metric), math.nan, self._stored_values(metric, side))
 
+    def find_moved(self, metric: str) -> NDArray[np.bool_]:
+        """Return the pairs on which a metric is scored on both sides and differs."""
+        moved = self.values(metric, 1) - self.values(metric, 0)
+        differing: NDArray[np.bool_] = np.isfinite(moved) & (moved != 0)
+        return differing
+
     def _stored_values(self, metric: str, side: int) -> NDArray[np.float64]:
         if metric in self._extra_metrics:
             return self._extra_metrics[metric][1][side]
@@ -293,6 +307,20 @@ class PairedRuns:
     def other_keys(self) -> NDArray[np.bool_]:
         """Return the pairs on which gold is not applied: it is not the same on both sides, or names lost ids alone."""
         return find_other_keys(self.runs, self.contents, self.pairing, self.renamed_ids)
+
+    def list_ids(self, side: int) -> list[list[str]]:
+        """List the chunk ids that one run retrieved on each pair, in their order."""
+        contents = self.contents[side]
+        ids = [key.id for key in contents.keys]
+        return [[ids[at] for at in contents.trace_keys[row]] for row in self.paired_rows(side).tolist()]
+
+    @cached_property
+    def passages(self) -> dict[str, tuple[str, str]]:
+        """Return the texts of both runs by chunk id, white space normalized, for ids that stand for one in each."""
+        counts = [Counter(key.id for key in contents.keys) for contents in self.contents]
+        names = {name for name, count in counts[0].items() if count == 1 == counts[1][name]}
+        old, new = (load_texts(run, names) if names else {} for run in self.runs)
+        return {name: (old.get(name, ""), new.get(name, "")) for name in names}
 
     @cached_property
     def keeps_used_texts(self) -> NDArray[np.bool_]:

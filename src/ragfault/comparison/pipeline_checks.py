@@ -102,8 +102,7 @@ def add_pipeline_checks(paired: PairedRuns) -> tuple[str, ...]:
     for metric, (baseline, candidate) in values.items():
         if not paired.has_metric(metric):
             paired.add_metric(MetricInfo(metric, "operation", "lower", 0.0, 1.0), baseline, candidate)
-    differing = {metric: paired.values(metric, 0) - paired.values(metric, 1) for metric in values}
-    return tuple(metric for metric, moved in differing.items() if bool((np.isfinite(moved) & (moved != 0)).any()))
+    return tuple(metric for metric in values if bool(paired.find_moved(metric).any()))
 
 
 def _measure_checks(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:

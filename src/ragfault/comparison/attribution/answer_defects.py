@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.comparison.decision_tree import BRANCHES
 from ragfault.comparison.paired_runs import PairedRuns
 from ragfault.comparison.pairing import holds_all_chunks, normalize_space
 from ragfault.comparison.pipeline_checks import is_shown_rise
-from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange
+from ragfault.comparison.records import LayerFault, MetricChange
 from ragfault.comparison.stages.answer_evidence import repeats_itself, states_other_unit
 from ragfault.diagnosis.causes.endings import OPEN_END
 from ragfault.io.runs.run import MetricInfo
@@ -101,13 +100,7 @@ def add_answer_defects(paired: PairedRuns) -> tuple[str, ...]:
         for metric, (baseline, candidate) in _measure_defects(paired).items():
             layer: Layer = "retrieval" if metric == COPIES_METRIC else "generation"
             paired.add_metric(MetricInfo(metric, layer, "lower", 0.0, 1.0), baseline, candidate)
-    return tuple(name for name in DEFECT_METRICS if bool(_differing(paired, name).any()))
-
-
-def _differing(paired: PairedRuns, metric: str) -> NDArray[np.bool_]:
-    moved = paired.values(metric, 1) - paired.values(metric, 0)
-    differing: NDArray[np.bool_] = np.isfinite(moved) & (moved != 0)
-    return differing
+    return tuple(name for name in DEFECT_METRICS if bool(paired.find_moved(name).any()))
 
 
 def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
@@ -135,12 +128,3 @@ def find_defect_faults(changes: Sequence[MetricChange], alpha: float) -> list[La
             branch = next(branch for branch in BRANCHES if branch.name.startswith(defect.branch))
             faults.append(branch.build_fault([change], title=defect.title))
     return faults
-
-
-def mark_added(tree: Sequence[BranchDecision], faults: Sequence[LayerFault]) -> list[BranchDecision]:
-    """Return the decisions of the tree with those of the branches that added faults belong to."""
-    titles = {fault.branch: fault.title for fault in faults}
-    return [
-        replace(decision, outcome="fault", why=titles[decision.branch]) if decision.branch in titles else decision
-        for decision in tree
-    ]

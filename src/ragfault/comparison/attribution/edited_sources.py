@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import operator
 import re
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
 from ragfault.comparison.attribution.pair_scope import PairScope
-from ragfault.comparison.decision_tree import BRANCHES, EQUAL_DEPTH
+from ragfault.comparison.decision_tree import BRANCHES, EQUAL_DEPTH, TreeWalk
 from ragfault.comparison.paired_runs import PairedRuns
-from ragfault.comparison.pairing import Mask, load_texts
-from ragfault.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
-from ragfault.comparison.stages.paired_traces import LEAST_SHARE, read_pairs
-from ragfault.comparison.stages.text_evidence import (
-    DAMAGES,
-    collect_words,
-    describe_text_change,
-    find_changed_texts,
-    share_common_words,
-)
+from ragfault.comparison.pairing import Mask
+from ragfault.comparison.records import BranchDecision, BranchOutcome, LayerFault, MetricChange, RunDifference
+from ragfault.comparison.stages.paired_traces import LEAST_SHARE
+from ragfault.comparison.stages.text_evidence import DAMAGES, collect_words, describe_text_change, share_common_words
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.text.entities import extract_literals
 from ragfault.text.number_format import format_percent
@@ -42,59 +35,40 @@ def find_edited_pairs(paired: PairedRuns) -> Mask:
     An id that stands for several texts in one run names a place in a list and no passage. A text that keeps less than
     half of its words is another passage.
     """
-    texts = _read_passages(paired)
-    passages = texts.keys()
-    edited = np.zeros(len(paired.pairing), dtype=bool)
-    if not passages:
-        return edited
-    states_by_id = {name: _is_edited(*both) for name, both in texts.items()}
-    old, new = paired.contents
-    rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
-    for at, (left, right) in enumerate(rows):
-        before = {old.keys[place].id for place in old.trace_keys[left]}
-        after = {new.keys[place].id for place in new.trace_keys[right]}
-        states = [states_by_id.get(name) for name in before]
-        edited[at] = before <= after and before <= passages and True in states and False not in states
-    return edited
+    states = {name: _is_edited(*both) for name, both in paired.passages.items()}
+    pairs = [
+        set(before) <= set(after) and _hold_edits([states.get(name, False) for name in before])
+        for before, after in zip(paired.list_ids(0), paired.list_ids(1), strict=True)
+    ]
+    return np.array(pairs, dtype=bool)
+
+
+def _hold_edits(states: Sequence[bool | None]) -> bool:
+    return True in states and False not in states
 
 
 def find_replaced_ids(paired: PairedRuns) -> set[str]:
     """Return the ids that name a place in a list, or another passage in each run, and no passage that was edited."""
-    texts = _read_passages(paired)
-    ids = [{key.id for key in contents.keys} for contents in paired.contents]
-    differing = {old.id for old in paired.contents[0].keys} & ids[1]
-    return {name for name in differing if name not in texts or _is_edited(*texts[name]) is False}
+    texts = paired.passages
+    old, new = ({key.id for key in contents.keys} for contents in paired.contents)
+    return {name for name in old & new if name not in texts or _is_edited(*texts[name]) is False}
 
 
 def find_damaged_pairs(paired: PairedRuns) -> Mask:
     """Return the pairs on which a chunk that the baseline's answer draws on is retrieved again with a damaged text."""
-    texts = _read_passages(paired)
-    known = collect_words(before for before, _ in texts.values())
+    known = collect_words(before for before, _ in paired.passages.values())
     damaged = {
         name
-        for name, (before, after) in texts.items()
+        for name, (before, after) in paired.passages.items()
         if before != after and describe_text_change(before, after, known) & DAMAGES
     }
-    old, new = paired.contents
     used = [[use.used for use in verdicts.use or ()] for verdicts in paired.runs[0].verdicts()]
-    rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
+    rows = zip(paired.paired_rows(0).tolist(), paired.list_ids(0), paired.list_ids(1), strict=True)
     pairs = []
-    for left, right in rows:
-        places = old.trace_keys[left]
-        read = {old.keys[at].id for at, is_used in zip(places, used[left], strict=False) if is_used}
-        after = {new.keys[at].id for at in new.trace_keys[right]}
-        pairs.append(bool(read & after & damaged))
+    for row, before, after in rows:
+        read = {name for name, is_used in zip(before, used[row], strict=False) if is_used}
+        pairs.append(bool(read & set(after) & damaged))
     return np.array(pairs, dtype=bool)
-
-
-def _read_passages(paired: PairedRuns) -> dict[str, tuple[str, str]]:
-    """Return the texts of both runs by chunk id, white space normalized, for ids that stand for one text in each."""
-    ids = [Counter(key.id for key in contents.keys) for contents in paired.contents]
-    passages = {name for name, count in ids[0].items() if count == 1 == ids[1][name]}
-    if not passages:
-        return {}
-    old, new = (load_texts(run, passages) for run in paired.runs)
-    return {name: (old.get(name, ""), new.get(name, "")) for name in passages}
 
 
 def _is_edited(before: str, after: str) -> bool | None:
@@ -211,22 +185,26 @@ def _blame_lost_facts(evidence: Sequence[MetricChange], differences: Sequence[Ru
     return SOURCE_BRANCH.build_fault(evidence, differences, "facts of the answer key left the sources")
 
 
-def move_decision(tree: Sequence[BranchDecision], old: LayerFault, new: LayerFault) -> list[BranchDecision]:
-    """Return the decisions of the tree after a fault was assigned to another branch."""
-    if old.branch == new.branch:
-        return list(tree)
-    moved = []
-    for decision in tree:
-        if decision.branch == new.branch:
-            why = f"{new.evidence[0].metric} dropped: {new.title}"
-            moved.append(replace(decision, outcome="fault", why=why))
-        elif decision.branch == old.branch:
-            why = f"{old.evidence[0].metric} dropped, and {new.title} explains it"
-            moved.append(replace(decision, outcome="not reached", why=why))
-        else:
-            why = decision.why.replace(f"{old.title} explains", f"{new.title} explains")
-            moved.append(replace(decision, why=why))
-    return moved
+def settle_decisions(walk: TreeWalk, faults: Sequence[LayerFault], doubt: str) -> list[BranchDecision]:
+    """Return the decisions of a walk after its faults were placed in other branches, added to, or withdrawn.
+
+    `doubt` is why one was withdrawn.
+    """
+    titles = {fault.branch: fault.title for fault in reversed(faults)}
+    known = {fault.branch for fault in walk.faults}
+    reason = doubt or (f", which {faults[0].title} explains" if faults else "")
+
+    def settle(decision: BranchDecision) -> BranchDecision:
+        if decision.branch in titles.keys() - known:
+            return replace(decision, outcome="fault", why=titles[decision.branch])
+        if decision.branch in known - titles.keys():
+            outcome: BranchOutcome = "cannot tell" if doubt else "not reached"
+            return replace(decision, outcome=outcome, why=f"{decision.why}{reason}")
+        if decision.outcome == "not reached" and faults and not known <= titles.keys():
+            return replace(decision, why=f"{faults[0].title} explains it first")
+        return decision
+
+    return list(map(settle, walk.decisions))
 
 
 def _state_figures(text: str) -> tuple[list[str], frozenset[str]]:
@@ -242,11 +220,13 @@ def describe_unverified_edits(
         return None
     if any(change.n and metric_name(change.metric) in KEY_METRICS for change in changes):
         return None
-    texts = find_changed_texts(read_pairs(paired, pair_mask))
-    other = sum(bool(_is_edited(*both)) and operator.ne(*map(_state_figures, both)) for both in texts.changed)
-    if not texts.shared or other < LEAST_SHARE * texts.shared:
+    places = range(len(paired.pairing)) if pair_mask is None else np.flatnonzero(pair_mask).tolist()
+    ids = [{name for at in places for name in lists[at]} for lists in map(paired.list_ids, (0, 1))]
+    both = [texts for name, texts in paired.passages.items() if name in ids[0] & ids[1]]
+    other = sum(bool(_is_edited(*texts)) and operator.ne(*map(_state_figures, texts)) for texts in both)
+    if not both or other < LEAST_SHARE * len(both):
         return None
     return (
-        f"{format_percent(other / texts.shared)} of the chunks that both runs retrieved under one id differ in their "
+        f"{format_percent(other / len(both))} of the chunks that both runs retrieved under one id differ in their "
         "figures or units, and without an answer key nothing tells which are right"
     )

@@ -78,7 +78,7 @@ def add_step_checks(paired: PairedRuns) -> tuple[str, ...]:
             low, high = (0.0, None) if name == COUNT_METRIC else (0.0, 1.0)
             paired.add_metric(MetricInfo(name, "operation", "lower", low, high), old, new)
             measured.append(name)
-    return tuple(name for name in measured if _count_differing(paired, name) >= LEAST_MOVED)
+    return tuple(name for name in measured if paired.find_moved(name).sum() >= LEAST_MOVED)
 
 
 def _find_recorded(paired: PairedRuns) -> Mask:
@@ -86,11 +86,6 @@ def _find_recorded(paired: PairedRuns) -> Mask:
     sides = [(contents.has_steps & ~contents.errors) for contents in paired.contents]
     both: Mask = sides[0][paired.paired_rows(0)] & sides[1][paired.paired_rows(1)]
     return both
-
-
-def _count_differing(paired: PairedRuns, name: str) -> int:
-    moved = paired.values(name, 1) - paired.values(name, 0)
-    return int((np.isfinite(moved) & (moved != 0)).sum())
 
 
 def _read_sides(paired: PairedRuns, places: Sequence[int]) -> list[list[Trace]]:

@@ -13,6 +13,7 @@ from urllib.parse import unquote_plus
 
 import numpy as np
 
+from ragfault.comparison.comparability import LocatedMismatch
 from ragfault.comparison.pairing import QUERY_ENDS, ChunkPair, ChunkRow, Mask, RunContents, TracePairing
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Trace
@@ -30,6 +31,7 @@ from ragfault.text.normalization import fold_case, split_content_words
 
 # fewer pairs show no habit of a logger
 LEAST_PAIRS = 5
+SIDES = ("baseline", "candidate")
 # of the pairs
 CUT_SHARE = 0.02
 # a shorter answer may be known by heart
@@ -118,6 +120,12 @@ def mark_places(places: Sequence[int], size: int) -> Mask:
     mask: Mask = np.zeros(size, dtype=bool)
     mask[list(places)] = True
     return mask
+
+
+def name_mismatch(text: str, places: Sequence[int], size: int, *fields: str) -> list[LocatedMismatch]:
+    """Return the mismatch of some pairs, on which these fields are not compared."""
+    mask = mark_places(places, size)
+    return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out=dict.fromkeys(fields, mask))]
 
 
 def cover_words(words: frozenset[str], texts: Sequence[str]) -> float:

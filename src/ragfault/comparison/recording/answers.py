@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ragfault.comparison.comparability import LocatedMismatch
 from ragfault.comparison.pairing import normalize_space
-from ragfault.comparison.recording.answer_pairs import CUT_SHARE, LEAST_PAIRS, AnswerPair, is_beginning, mark_places
+from ragfault.comparison.recording.answer_pairs import CUT_SHARE, LEAST_PAIRS, AnswerPair, is_beginning, name_mismatch
 from ragfault.text.markup import MARKUP_SHARE, strip_markdown
 from ragfault.text.notices import clip_notice
 
@@ -35,12 +35,11 @@ def find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMism
         if sum(end.endswith((".", "!", "?", "。")) and end != "..." for end in ends) > len(answers) / 2:
             continue
         if len(answers) >= max(LEAST_PAIRS, CUT_SHARE * size) and len(cut) >= SAME_LENGTH_SHARE * len(begun):
-            mask = mark_places([pair.place for pair in cut], size)
             text = (
                 f"answers of the {name} end at {limit:,} characters on {{share}} of pairs: clipped in the record, or "
                 "before it"
             )
-            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+            return name_mismatch(text, [pair.place for pair in cut], size, "answer")
     return []
 
 
@@ -70,8 +69,7 @@ def find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]
             "answers differ in markup on {share} of pairs, most in nothing but tags, bullets, letter case, a full stop "
             "or the like"
         )
-    mask = mark_places([pair.place for pair in (*same, *other_form)], size)
-    return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+    return name_mismatch(text, [pair.place for pair in (*same, *other_form)], size, "answer")
 
 
 def find_masked_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
@@ -84,13 +82,13 @@ def find_masked_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedM
         if alike < max(LEAST_PAIRS, CUT_SHARE * size):
             continue
         marks = [[len(MASK_PATTERN.findall(pair.answers[at])) for at in (side, 1 - side)] for pair in pairs]
-        mask = mark_places([pair.place for pair, count in zip(pairs, marks, strict=True) if count[0] > count[1]], size)
+        masked = [pair.place for pair, count in zip(pairs, marks, strict=True) if count[0] > count[1]]
         shown = Counter(mark[0] for pair in pairs for mark in MASK_PATTERN.finditer(pair.answers[side]))
         text = (
             f"answers of the {name} are masked on {{share}} of pairs ({clip_notice(shown.most_common(1)[0][0])}), "
             f"{alike:,} of them the same otherwise: in the record, or before it, which would be a fault of generation"
         )
-        return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask, "citations": mask})]
+        return name_mismatch(text, masked, size, "answer", "citations")
     return []
 
 

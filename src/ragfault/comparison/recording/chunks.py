@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.comparison.comparability import ASPECTS, CHUNK_ORDER, CHUNK_TEXT, MAX_TEXTS, LocatedMismatch
+from ragfault.comparison.comparability import ASPECTS, CHUNK_ORDER, CHUNK_TEXT, LocatedMismatch
 from ragfault.comparison.pairing import ChunkPair, ChunkRow, Mask, RunContents, TracePairing, load_texts
-from ragfault.comparison.recording.answer_pairs import CUT_SHARE, LEAST_PAIRS, AnswerPair, mark_places
+from ragfault.comparison.recording.answer_pairs import (
+    CUT_SHARE,
+    LEAST_PAIRS,
+    SIDES,
+    AnswerPair,
+    mark_places,
+    name_mismatch,
+)
 from ragfault.comparison.recording.answers import MASK_PATTERN, find_masked
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Trace
@@ -28,7 +35,14 @@ LEAST_OTHER_FIRST = 15
 # of the answers where another chunk is first are the same
 SAME_ANSWER_SHARE = 0.6
 # of the chunk texts that differ under one id
-MASKED_SHARE = 0.9
+FORM_SHARE = 0.9
+# so many of them end within a sentence
+BROKEN_OFF_SHARE = 0.5
+SENTENCE_ENDS = (".", "!", "?", ":", ")", "”", '"')
+# of the chunks under new ids, so many within old texts mean that the corpus was re-chunked
+CONTAINED_SHARE = 0.2
+# texts that are looked at
+MAX_TEXTS = 400
 # of the lists of the side in the order of ids, at least; of the other side, at most
 SORTED_SHARES = (0.98, 0.5)
 # a list of two is in the order of its ids by chance
@@ -50,7 +64,7 @@ def find_chunk_mismatches(
     Citations that name chunks otherwise than by their ids are no fault where their quotes stand there.
     """
     return [
-        *_find_masked_texts(runs, contents, pairing, pairs),
+        *_find_text_forms(runs, contents, pairing, pairs),
         *_find_other_cuts(pairs, len(pairing)),
         *_find_sorted_chunks(contents, pairing, pairs),
         *_find_other_names([[record.citations for record in side] for side in records]),
@@ -69,9 +83,8 @@ def _find_other_cuts(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMism
     ]
     if len(places) < max(LEAST_PAIRS, MARKUP_SHARE * size):
         return []
-    mask = mark_places(places, size)
     text = "the same text is recorded in other chunks on {share} of pairs: joined, or cut at other places"
-    return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"chunks": mask, CHUNK_TEXT: mask})]
+    return name_mismatch(text, places, size, "chunks", CHUNK_TEXT)
 
 
 def _holds_all(longer: Sequence[str], parts: Sequence[str]) -> bool:
@@ -110,40 +123,77 @@ def _find_sorted_chunks(
     ordered = [sum(ids[side][place] == sorted(ids[side][place]) for place in long) / len(long) for side in (0, 1)]
     for side, name in ((1, "candidate"), (0, "baseline")):
         if ordered[side] >= SORTED_SHARES[0] and ordered[1 - side] <= SORTED_SHARES[1]:
-            mask = mark_places(moved, len(pairing))
             text = (
                 f"the {name} records the same chunks in the order of their ids on {{share}} of pairs, and {same:,} of "
                 f"{len(moved):,} answers are the same there: the order is not a rank"
             )
-            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={CHUNK_ORDER: mask})]
+            return name_mismatch(text, moved, len(pairing), CHUNK_ORDER)
     return []
 
 
-def _find_masked_texts(
+class TextForm(NamedTuple):
+    """A form in which one run records the texts of chunks that the other records in full under the same ids."""
+
+    # whether pairs of a text and that of the other run are in it
+    holds: Callable[[Sequence[tuple[str, str]]], bool]
+    text: str
+
+
+def _are_clipped(texts: Sequence[tuple[str, str]]) -> bool:
+    """Return whether texts begin the others and break off; texts to which something was added end with a sentence."""
+    stems = [(text, text.removesuffix("…").removesuffix("...").rstrip(), full) for text, full in texts]
+    begun = np.mean([full.startswith(stem) for _, stem, full in stems])
+    broken_off = np.mean([not stem.endswith(SENTENCE_ENDS) or stem != text for text, stem, _ in stems])
+    return bool(begun >= FORM_SHARE and broken_off >= BROKEN_OFF_SHARE)
+
+
+TEXT_FORMS = (
+    TextForm(
+        _are_clipped,
+        "chunk texts of the {side} are only the beginnings of the {other}'s under the same ids on {{share}} of pairs: "
+        "clipped in the record, or before it",
+    ),
+    TextForm(
+        lambda texts: float(np.mean([bool(find_masked(*both)) for both in texts])) >= FORM_SHARE,
+        "chunk texts of the {side} are masked on {{share}} of pairs: in the record, or before it",
+    ),
+)
+
+
+def _find_text_forms(
     runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, pairs: Sequence[AnswerPair]
 ) -> list[LocatedMismatch]:
-    """Find the side whose chunk texts are the other's under the same ids, masked."""
-    texts = [{key.id: key.text for key in reversed(side.keys) if key.text} for side in contents]
-    differing = sorted(name for name in texts[1] if texts[0].get(name, texts[1][name]) != texts[1][name])
-    if len(differing) < LEAST_PAIRS:
-        return []
-    known = [load_texts(run, set(differing[:MAX_TEXTS])) for run in runs]
-    for side, name in ((1, "candidate"), (0, "baseline")):
-        if np.mean([bool(find_masked(known[side][key], known[1 - side][key])) for key in known[1]]) < MASKED_SHARE:
+    """Find the side whose chunk texts are the other's under the same ids, clipped or masked, if some of them only."""
+    texts = [
+        {key.id: key.text for key in sorted(side.keys, key=lambda key: -key.size) if key.text} for side in contents
+    ]
+    differing = {name for name in texts[1] if texts[0].get(name, texts[1][name]) != texts[1][name]}
+    chosen = sorted(differing)[:MAX_TEXTS]
+    known = [load_texts(run, set(chosen), shortest=True) for run in runs] if chosen else []
+    for side, other in ((1, 0), (0, 1)) if chosen else ():
+        both = [(known[side][name], known[other][name]) for name in chosen]
+        form = next((form for form in TEXT_FORMS if form.holds(both)), None)
+        if form is None or _is_cut_anew(runs, texts, side):
             continue
-        changed = set(differing)
-        hit = [[key.id in changed for key in run.keys] for run in contents]
-        rows = zip(pairing.baseline.tolist(), pairing.candidate.tolist(), strict=True)
-        touched: Mask = np.array(
-            [any(hit[at][key] for at in (0, 1) for key in contents[at].trace_keys[row[at]]) for row in rows], bool
-        )
-        marks = {p.place: [len(MASK_PATTERN.findall(p.answers[at])) for at in (side, 1 - side)] for p in pairs}
+        hit = [key.id in differing and key.text != texts[other][key.id] for key in contents[side].keys]
+        rows = (pairing.candidate if side else pairing.baseline).tolist()
+        touched: Mask = np.array([any(hit[at] for at in contents[side].trace_keys[row]) for row in rows], bool)
+        marks = {p.place: [len(MASK_PATTERN.findall(p.answers[at])) for at in (side, other)] for p in pairs}
         answers = mark_places([place for place, count in marks.items() if count[0] > count[1]], len(pairing))
         factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
-        text = f"chunk texts of the {name} are masked on {{share}} of pairs: in the record, or before it"
+        text = form.text.format(side=SIDES[side], other=SIDES[other])
         left_out = {CHUNK_TEXT: touched, ASPECTS: touched & factless, "answer": answers}
         return [LocatedMismatch(kind="texts", text=text, pairs=touched | answers, left_out=left_out)]
     return []
+
+
+def _is_cut_anew(runs: tuple[Run, Run], texts: Sequence[Mapping[str, int]], side: int) -> bool:
+    """Return whether texts under new ids of a side stand within texts of the other: few of them have an old id."""
+    added = set(sorted(texts[side].keys() - texts[1 - side].keys())[:MAX_TEXTS])
+    if not added:
+        return False
+    old = "\n".join(load_texts(runs[1 - side], set(sorted(texts[1 - side])[:MAX_TEXTS])).values())
+    return float(np.mean([text in old for text in load_texts(runs[side], added).values()])) >= CONTAINED_SHARE
 
 
 class DamagedTexts(NamedTuple):

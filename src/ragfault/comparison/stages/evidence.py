@@ -25,7 +25,7 @@ EXPLANATIONS = (
     (("repeated",), ("longer",)),
     (("vanished",), ("scores changed", "even loss", "order mixed")),
     (("misses facts", "answer of another query"), ("refusals", "longer", "fewer citations")),
-    (("stray words", "one stray word", "damaged answers", "in no time"), ("misses facts",)),
+    (("stray words", "damaged answers"), ("misses facts",)),
 )
 """Observations of a cause, and those that follow from it: other chunks are found, answers are longer or refuse."""
 

@@ -13,6 +13,7 @@ from ragfault.comparison.records import StageEvidence
 from ragfault.comparison.renamed_ids import rename_chunks
 from ragfault.comparison.run_profile import RunProfile
 from ragfault.model.records import Trace, Verdicts
+from ragfault.text.number_format import format_percent
 
 # pairs that are read for evidence, evenly spaced
 MAX_PAIRS = 1_000
@@ -65,7 +66,15 @@ def ramp(value: float, low: float, high: float) -> float:
     return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
-def give(name: str, strength: float, text: str, *stages: str) -> Evidence:
-    """Yield an observation for each stage that it speaks for."""
-    for stage in stages:
-        yield StageEvidence(name=name, stage=stage, strength=round(strength, 4), text=text)
+def give(name: str, strength: float, text: str, *stages: str, half: Sequence[str] = ()) -> Evidence:
+    """Yield an observation for each stage that it speaks for, with half of its strength for those of `half`."""
+    for stage in (*stages, *half):
+        yield StageEvidence(name=name, stage=stage, strength=round(strength / (1 + (stage in half)), 4), text=text)
+
+
+def give_rise(
+    name: str, shares: Sequence[float], what: str, most: float, *stages: str, half: Sequence[str] = ()
+) -> Evidence:
+    """Yield the observation that a share rose from the baseline to the candidate; it is full from `most` on."""
+    text = f"{format_percent(shares[1])} of the {what}, {format_percent(shares[0])} before"
+    yield from give(name, ramp(shares[1] - shares[0], LEAST_SHARE, most), text, *stages, half=half)

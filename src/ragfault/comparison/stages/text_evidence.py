@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from statistics import fmean
-from typing import NamedTuple
 
 from ragfault.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, give, ramp
 from ragfault.text.number_format import format_percent
@@ -23,53 +22,35 @@ MAX_TEXTS = 1_000
 UNKNOWN_SHARE = 0.1
 
 
-class ChangedTexts(NamedTuple):
-    """Texts that both runs retrieved under one id, white space normalized."""
-
-    changed: list[tuple[str, str]]
-    # chunk ids in both runs
-    shared: int
-
-    @property
-    def share(self) -> float:
-        """Return the share of the shared ids whose texts changed."""
-        return len(self.changed) / self.shared if self.shared else 0.0
-
-
-def find_changed_texts(traces: PairedTraces) -> ChangedTexts:
-    """Return the texts that changed under the same id; ids that stand for several texts in one run are left out."""
+def text_rules(traces: PairedTraces) -> Evidence:
+    """Observe what became of the texts under the same id; ids that stand for several in one run are left out."""
     old, new = (_texts_by_id(traces, side) for side in (0, 1))
-    both = [name for name in old if name in new]
-    return ChangedTexts([(old[name], new[name]) for name in both if old[name] != new[name]], len(both))
+    both = [(old[name], new[name]) for name in old if name in new]
+    changed = [texts for texts in both if texts[0] != texts[1]]
+    if not changed:
+        return
+    share = len(changed) / len(both)
+    lead = f"{format_percent(share)} of the chunks that both runs retrieved under one id have another text"
+    shown = ramp(share, 0.0, 0.1)
+    yield from give("texts", shown, lead, "ingestion", "source documents")
+    known = collect_words(chunk.text for pair in traces.pairs for chunk in pair.old.chunks or ())
+    chosen = changed[:: max(1, len(changed) // MAX_TEXTS)]
+    count = Counter(chain.from_iterable(describe_text_change(*texts, known) for texts in chosen))
+    for name, what, stages in CHANGES:
+        part = count[name] / len(chosen)
+        text = f"{lead}, {format_percent(part)} of these {what}"
+        yield from give(name, shown * ramp(part, LEAST_SHARE, 0.4), text, *stages)
+    common = fmean(share_common_words(*texts) for texts in chosen)
+    text = f"{lead}, with {format_percent(common)} of their words kept"
+    yield from give("rewritten texts", shown * ramp(0.9 - common, 0.0, 0.3), text, "ingestion")
 
 
 def _texts_by_id(traces: PairedTraces, side: int) -> Mapping[str, str]:
     texts: dict[str, set[str]] = {}
     for pair in traces.pairs:
-        for chunk in (pair.old, pair.new)[side].chunks or ():
-            texts.setdefault(chunk.id, set()).add(chunk.text)
-    known = {name: " ".join(min(variants).split()) for name, variants in texts.items() if len(variants) == 1}
-    return {name: text for name, text in known.items() if text}
-
-
-def text_rules(traces: PairedTraces) -> Evidence:
-    """Observe what became of the texts under the same id."""
-    texts = find_changed_texts(traces)
-    if not texts.changed:
-        return
-    lead = f"{format_percent(texts.share)} of the chunks that both runs retrieved under one id have another text"
-    shown = ramp(texts.share, 0.0, 0.1)
-    yield from give("texts", shown, lead, "ingestion", "source documents")
-    known = collect_words(chunk.text for pair in traces.pairs for chunk in pair.old.chunks or ())
-    chosen = texts.changed[:: max(1, len(texts.changed) // MAX_TEXTS)]
-    count = Counter(chain.from_iterable(describe_text_change(old, new, known) for old, new in chosen))
-    for name, what, stages in CHANGES:
-        share = count[name] / len(chosen)
-        text = f"{lead}, {format_percent(share)} of these {what}"
-        yield from give(name, shown * ramp(share, LEAST_SHARE, 0.4), text, *stages)
-    common = fmean(share_common_words(old, new) for old, new in chosen)
-    text = f"{lead}, with {format_percent(common)} of their words kept"
-    yield from give("rewritten texts", shown * ramp(0.9 - common, 0.0, 0.3), text, "ingestion")
+        for chunk in pair[side].chunks or ():
+            texts.setdefault(chunk.id, set()).add(" ".join(chunk.text.split()))
+    return {name: text for name, variants in texts.items() if len(variants) == 1 for text in variants if text}
 
 
 CHANGES = (
