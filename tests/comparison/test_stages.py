@@ -326,7 +326,7 @@ def evidence_between(tmp_path: Path, *sides: Sequence[Trace]) -> dict[str, set[s
 
 
 def test_chunks_of_another_tenant_speak_for_the_filter(tmp_path: Path):
-    """A query that had chunks of one tenant alone gets one of another, and those that stay keep their scores."""
+    """A query that had chunks of one tenant only gets one of another."""
     scores = (0.9, 0.8, 0.7, 0.6)
     old = [scored(trace, "ab"[at % 2], scores, at) for at, trace in enumerate(system())]
     leaked = [replace(passage(at % 50), id="x", score=0.85, metadata={"tenant": "ba"[at % 2]}) for at in range(60)]
@@ -337,8 +337,6 @@ def test_chunks_of_another_tenant_speak_for_the_filter(tmp_path: Path):
     ]
     stages = evidence_between(tmp_path, old, new)
     assert stages["other value"] == {"filter"}
-    assert "filter" in stages["scores kept"]
-    assert "scores changed" not in stages
 
 
 @pytest.mark.long

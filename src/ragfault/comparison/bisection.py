@@ -62,6 +62,7 @@ from ragfault.comparison.decision_tree import (
     TreeWalk,
     bound_drop,
     describe_change,
+    order_remedies,
     select_tree_metrics,
 )
 from ragfault.comparison.equal_depth import add_equal_depth
@@ -328,12 +329,14 @@ def _describe_faults(paired: PairedRuns, faults: Sequence[LayerFault], pairs: Ma
     for fault in faults:
         usual, others = STAGES_BY_BRANCH.get(fault.branch, ()), STAGES_BY_LAYER.get(fault.layer, ())
         reordered = fault.branch == BRANCHES[0].name and any(item.name == ORDER_ALONE for item in evidence)
+        suspects = rank_suspects(usual, evidence, others)
         is_gold = fault.branch == BRANCHES[0].name and metric_name(fault.evidence[0].metric) in GOLD_METRICS
         title = "the same chunks stand in a worse order" if reordered else fault.title
         yield replace(
             fault,
             title=_title_harmless(fault) if is_gold and not suffers(paired, other_chunks) else title,
-            suspects=rank_suspects(usual, evidence, others),
+            suspects=suspects,
+            remedies=order_remedies(fault.remedies, [suspect.stage for suspect in suspects]),
             examples=pick_examples(paired, fault),
         )
 
@@ -464,7 +467,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         return f"{_describe_bound(walk, comparison)}{_describe_gains(comparison)}."
     if walk.undecided is not None:
         begin = f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it"
-        return f"{begin}."
+        return f"{begin}{_describe_other_chunks(walk)}."
     if walk.denied_by_gold is not None:
         begin = describe_change(walk.denied_by_gold)
         return f"{begin}, but the gold metrics exclude a loss: the judge and what people marked disagree."
@@ -498,6 +501,14 @@ def _describe_bound(walk: TreeWalk, comparison: Comparison) -> str:
     if bound == 0:
         return f"No layer broke: no metric fell on {pairs}"
     return f"No layer broke by more than {format_number(bound)} ({worst.metric}, {pairs}, at 95 %)"
+
+
+def _describe_other_chunks(walk: TreeWalk) -> str:
+    """Describe how a corpus was re-chunked, and that its chunker is to look at first; nothing where it was not."""
+    others = {difference.name: difference.text for difference in walk.differences}
+    if "ids" not in others or "length" not in others:
+        return ""
+    return f" ({others['ids']}; {others['length']}). Look at the chunker first"
 
 
 def describe_fault(fault: LayerFault, unit: str = "paired traces") -> str:

@@ -64,6 +64,24 @@ GENERATION_STAGES = (
 SOURCE_STAGES = ("source documents", "ingestion", "index", "chunker")
 
 
+STAGE_REMEDIES = {
+    "max tokens": "raise the token limit of the answer",
+    "refusal wording": "relax the refusal instructions of the prompt",
+}
+"""Stage → the remedy that is meant for it alone."""
+
+
+def order_remedies(remedies: Sequence[str], stages: Sequence[str]) -> tuple[str, ...]:
+    """Order the remedies of a fault by its suspected stages: that of the first comes first, those of no suspect last.
+
+    >>> order_remedies(("raise the token limit of the answer", "lower the temperature"), ["refusal wording", "prompt"])
+    ('relax the refusal instructions of the prompt', 'lower the temperature', 'raise the token limit of the answer')
+    """
+    first = [STAGE_REMEDIES[stage] for stage in stages[:1] if stage in STAGE_REMEDIES]
+    unsuspected = {remedy for stage, remedy in STAGE_REMEDIES.items() if stage not in stages}
+    return (*first, *sorted((remedy for remedy in remedies if remedy not in first), key=unsuspected.__contains__))
+
+
 def select_tree_metrics(metrics: Iterable[str]) -> list[str]:
     """Select the metrics that the tree reads, the first of each name.
 
@@ -408,11 +426,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         reads=("completeness",),
         stages=("max tokens", "refusal wording", "prompt assembly", "prompt", "model"),
         differences=("answers", "refusals"),
-        remedies=(
-            "raise the token limit of the answer",
-            "relax the refusal instructions of the prompt",
-            "ask in the prompt for every part of the query to be answered",
-        ),
+        remedies=(*STAGE_REMEDIES.values(), "ask in the prompt for every part of the query to be answered"),
     ),
     TreeBranch(
         name="5 citations",

@@ -33,9 +33,6 @@ MAX_EQUAL = 2
 LEAST_WORDS = 3
 # of its words, an answer keeps where others took the place of the rest
 IN_PLACE_SHARE = 0.6
-# fewer words that came in show no habit
-LEAST_STRAY = 20
-WORD = re.compile(r"[^\W\d_]{2,}")
 SENTENCE_END = re.compile(r"[.!?…:;)\]}\"'”’»|*`。！？]\s*(?:\[[^\]]*\]\s*)*$")
 SENTENCE = re.compile(r"(?<=[.!?]) +|\n+")
 
@@ -117,14 +114,7 @@ def _is_changed_in_place(pair: TracePair) -> bool:
 
 
 def _wording_rules(pairs: Sequence[TracePair]) -> Evidence:
-    """Observe words that took the place of others, and what was put before the answers."""
-    stray = [words for pair in pairs if _is_changed_in_place(pair) and (words := _stray_words(pair))]
-    counts, share = Counter(word for words in stray for word in words), len(stray) / len(pairs)
-    if counts.total() >= LEAST_STRAY:
-        top_share = counts.most_common(1)[0][1] / counts.total()
-        text = f"in {format_percent(share)} of the answers, words that neither query nor chunks hold replace others"
-        scattered = ramp(share, LEAST_SHARE, 0.2) * ramp(0.5 - top_share, 0.0, 0.3)
-        yield from give("stray words", scattered, text, "decoding", half=["model"])
+    """Observe what was put before the answers."""
     before = 0
     for pair in pairs:
         old, new = (SENTENCE.split((trace.answer or "").strip()) for trace in pair[:2])
@@ -132,12 +122,6 @@ def _wording_rules(pairs: Sequence[TracePair]) -> Evidence:
     share = before / len(pairs)
     text = f"{format_percent(share)} of the answers say something before the answer of the baseline"
     yield from give("said before", ramp(share, 0.05, 0.3), text, "prompt")
-
-
-def _stray_words(pair: TracePair) -> set[str]:
-    """Return the words of the new answer that neither its query, its chunks nor the old answer hold."""
-    text = " ".join([pair.new.query, pair.old.answer or "", *(chunk.text for chunk in pair.new.chunks or ())])
-    return set(WORD.findall((pair.new.answer or "").casefold())) - set(WORD.findall(text.casefold()))
 
 
 def _stands_after(inner: Sequence[str], outer: Sequence[str]) -> bool:
@@ -211,14 +195,11 @@ def measure_repetition(trace: Trace) -> float:
 
 
 def _citation_rules(pairs: Sequence[TracePair]) -> Evidence:
-    """Observe citations of unknown chunks, changed quotes, and missing citations."""
+    """Observe citations of unknown chunks, and changed quotes."""
     cited = [(pair.old, pair.new) for pair in pairs if pair.old.citations and pair.new.citations is not None]
     if not cited:
         return
     sides = [[(pair[at], citation) for pair in cited for citation in pair[at].citations or ()] for at in (0, 1)]
-    count = [len(side) / len(cited) for side in sides]
-    text = f"citations per answer: {count[0]:.3g} → {count[1]:.3g}"
-    yield from give("fewer citations", ramp(count[0] / max(count[1], 1e-9), 1.2, 2.0), text, "output schema", "prompt")
     unknown = _average([[float(_find_cited(*item) is None) for item in side] for side in sides])
     yield from give_rise(
         "unknown citations", unknown, "citations name a chunk that was not retrieved", 0.1, "output schema"

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
-from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from ragfault.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, TracePair, give, ramp
+from ragfault.comparison.stages.paired_traces import (
+    LEAST_SHARE,
+    Evidence,
+    PairedTraces,
+    TracePair,
+    give,
+    give_rise,
+    ramp,
+)
 from ragfault.comparison.stages.ranking import ORDER_ALONE
 from ragfault.model.records import Chunk, Trace
 from ragfault.text.number_format import format_percent
@@ -22,8 +29,6 @@ TOLERANCE = 1e-3
 
 # chunk id → score
 Scores = dict[str, float]
-REMOVING_STAGES = ("filter", "index coverage", "index", "top-k", "score threshold", "deduplication")
-"""Stages that leave chunks out, and do not score them."""
 
 
 class _ChunkLists(NamedTuple):
@@ -66,27 +71,22 @@ def _chunk_lists(traces: PairedTraces) -> _ChunkLists:
     )
 
 
-def _corpus_rules(traces: PairedTraces) -> Evidence:
+def _corpus_rules(traces: PairedTraces, lists: _ChunkLists) -> Evidence:
     """Observe new ids, lengths of chunks, copies and likeness within a list."""
     old, new = traces.profiles
-    lists = _chunk_lists(traces)
     if not lists.same_passages and old.chunks and new.chunks:
         text = (
             f"{format_percent(_shared(old.chunks, new.chunks))} of the chunk ids and hardly any text are in both runs"
         )
         yield from give("cut anew", 1.0, text, "chunker")
-    if old.chunk_lengths and new.chunk_lengths:
+    if old.chunk_lengths and new.chunk_lengths and not lists.same_passages:
         before, after = fmean(old.chunk_lengths), fmean(new.chunk_lengths)
         ratio = max(before, after) / max(1.0, min(before, after))
         text = f"characters per chunk: {before:.0f} → {after:.0f}"
-        yield from give("length", ramp(ratio, 1.3, 2.0) * (not lists.same_passages), text, "chunker")
+        yield from give("length", ramp(ratio, 1.3, 2.0), text, "chunker")
     copies = [_copy_share(traces.pairs, side) for side in (0, 1)]
-    text = (
-        f"{format_percent(copies[1])} of the chunks in a list repeat a text of the same list, "
-        f"{format_percent(copies[0])} before"
-    )
-    yield from give("copies", ramp(copies[1] - copies[0], 0.02, 0.1), text, "index")
-    yield from give("copies", ramp(copies[1] - copies[0], 0.02, 0.1) / 2, text, "deduplication")
+    what = "chunks in a list repeat a text of the same list"
+    yield from give_rise("copies", copies, what, 0.1, "index", half=["deduplication"])
 
 
 def _copy_share(pairs: Sequence[TracePair], side: int) -> float:
@@ -96,70 +96,45 @@ def _copy_share(pairs: Sequence[TracePair], side: int) -> float:
     return 1 - sum(len(set(texts)) for texts in lists) / total if total else 0.0
 
 
-def _list_rules(traces: PairedTraces) -> Evidence:
+def _list_rules(traces: PairedTraces, lists: _ChunkLists) -> Evidence:
     """Observe how the lists of chunks changed: order, depth, overlap and what is gone."""
-    lists = _chunk_lists(traces)
     if not lists.changed or len(lists.changed) < LEAST_SHARE * len(lists.pairs):
         return
-    share = len(lists.changed) / len(lists.pairs)
-    sets = [(set(old), set(new)) for _, old, new in lists.changed]
-    ordered = fmean(old == new for old, new in sets)
+    ordered = fmean(set(old) == set(new) for _, old, new in lists.changed)
     text = (
-        f"on {format_percent(ordered)} of the {len(sets):,} pairs whose lists changed, the same "
+        f"on {format_percent(ordered)} of the {len(lists.changed):,} pairs whose lists changed, the same "
         "chunks stand in another order"
     )
     yield from give("order", ramp(ordered, 0.3, 0.9), text, "reranker")
     yield from give(ORDER_ALONE, float(ordered >= ORDERED_SHARE), text, "reranker")
-    before = fmean(len(old) for _, old, _ in lists.changed)
-    after = fmean(len(new) for _, _, new in lists.changed)
     yield from _depth_rules(lists)
     yield from _empty_rules(lists)
+    before, after = (fmean(len(entry[side]) for entry in lists.changed) for side in (1, 2))
     if lists.same_passages and 0.8 * before < after < 1.25 * before:
         copies = _copy_share(traces.pairs, 1) - _copy_share(traces.pairs, 0)
-        yield from _set_rules(lists, share, (1 - ramp(ordered, 0.3, 0.9)) * (1 - ramp(copies, 0.02, 0.1)))
+        yield from _set_rules(lists, (1 - ramp(ordered, 0.3, 0.9)) * (1 - ramp(copies, 0.02, 0.1)))
 
 
-def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
-    """Observe other chunks at about the same depth: on how many queries, in what order, and which chunks."""
+def _set_rules(lists: _ChunkLists, part: float) -> Evidence:
+    """Observe other chunks at about the same depth: on how many queries, and which chunks."""
     shares = [len(set(old) & set(new)) / min(len(old), len(new)) for _, old, new in lists.changed if old and new]
-    stay = fmean(shares) if shares else 0.0
-    many, some = ramp(share, 0.3, 0.9), ramp(0.85 - share, 0.0, 0.3)
+    share, stay = len(lists.changed) / len(lists.pairs), fmean(shares) if shares else 0.0
     text = (
         f"{format_percent(share)} of the lists changed, and keep {format_percent(stay)} of their "
         "chunks at about the same length"
     )
-    vanished = _vanished_share(lists)
-    other, every = part * (1 - ramp(vanished, 0.5, 0.95)), ramp(share, 0.6, 0.9)
-    yield from give("other set", other * many, text, "index", "reranker")
+    vanished, every = _vanished_share(lists), ramp(share, 0.6, 0.9)
+    other = part * (1 - ramp(vanished, 0.5, 0.95))
+    yield from give("other set", other * ramp(share, 0.3, 0.9), text, "index", "reranker")
     yield from give("other set", other * every, text, "embedder")
     gone = f"{format_percent(vanished)} of the chunks that lists lost stand in no list any more"
     yield from give("vanished", part * ramp(vanished, 0.7, 0.95), gone, "index coverage")
-    text = f"{format_percent(share)} of the lists changed, and the others are the same"
-    yield from give("some lists", part * some, text, "query rewriter", "filter", "index coverage")
-    order = _concordance(lists)
-    if order is not None:
-        text = f"{format_percent(order)} of the chunks that stayed in a changed list keep their order"
-        mixed = part * ramp(0.98 - order, 0.0, 0.25)
-        yield from give("order mixed", mixed, text, "reranker", "query rewriter")
     spread = _loss_dispersion(lists)
     if spread is not None:
-        text = "some chunks are lost for most queries that retrieved them, others for hardly any"
-        yield from give("uneven loss", part * ramp(spread, 1.5, 3.0), text, "index", "index coverage")
         text = "every chunk is lost for about the same share of the queries that retrieved it"
         even = part * ramp(1.8 - spread, 0.0, 0.6)
         yield from give("even loss", even, text, "reranker")
         yield from give("even loss", even * every, text, "embedder")
-
-
-def _concordance(lists: _ChunkLists) -> float | None:
-    """Return the share of pairs of neighbours, among the chunks in both lists, whose order is the same."""
-    same = total = 0
-    for _, old, new in lists.changed:
-        place = {key: at for at, key in enumerate(new)}
-        ranks = [place[key] for key in dict.fromkeys(old) if key in place]
-        same += sum(left < right for left, right in pairwise(ranks))
-        total += max(0, len(ranks) - 1)
-    return same / total if total >= 10 else None
 
 
 def _vanished_share(lists: _ChunkLists) -> float:
@@ -203,14 +178,8 @@ def _depth_rules(lists: _ChunkLists) -> Evidence:
     moved = ramp(ratio, 1.1, 1.5) * (lists.same_passages or inside > 0.5)
     yield from give("even depth", moved * ramp(even, 0.6, 0.95), text, "top-k")
     if after < before:
-        varied = f"{text}, and their number varies"
-        uneven = moved * ramp(0.95 - even, 0.0, 0.35)
-        heads = fmean(new == old[: len(new)] for _, old, new in lists.changed)
-        begun = f"{text}, and on {format_percent(heads)} it is the beginning of the other"
-        yield from give("beginning", moved * ramp(heads, 0.6, 0.95), begun, "top-k", "score threshold")
-        yield from give("gaps", moved * ramp(0.9 - heads, 0.0, 0.5), begun, "filter", "deduplication", "index coverage")
-        yield from give("uneven depth", uneven, varied, "score threshold", "deduplication")
-        yield from give("uneven depth", uneven / 2, varied, "filter")
+        varied, uneven = f"{text}, and their number varies", moved * ramp(0.95 - even, 0.0, 0.35)
+        yield from give("uneven depth", uneven, varied, "score threshold", "deduplication", half=["filter"])
     else:
         yield from give("deeper", moved, text, "top-k")
 
@@ -238,67 +207,52 @@ def _best_score(trace: Trace) -> float | None:
 
 
 def _score_rules(traces: PairedTraces) -> Evidence:
-    """Observe the order of the lists by their scores, and the scores of chunks in both lists of a query."""
-    lists = [
-        (pair.old.chunks, pair.new.chunks)
-        for pair in traces.pairs
-        if pair.old.chunks and pair.new.chunks and _are_scored(pair.old.chunks) and _are_scored(pair.new.chunks)
-    ]
+    """Observe the order of the lists by their scores, their signs, and the scores of what is gone."""
+    lists = [(pair.old.chunks, pair.new.chunks) for pair in traces.pairs if pair.old.chunks and pair.new.chunks]
+    lists = [pair for pair in lists if all(chunk.score is not None for side in pair for chunk in side)]
     if len(lists) < LEAST_SCORES:
         return
-    falling = [_falling_share([pair[side] for pair in lists]) for side in (0, 1)]
-    if falling[0] is not None and falling[1] is not None:
+    sides = [[[chunk.score or 0.0 for chunk in pair[side]] for pair in lists] for side in (0, 1)]
+    several = [[scores for scores in side if len(set(scores)) > 1] for side in sides]
+    if min(map(len, several)) >= LEAST_SCORES:
+        falling = [fmean(scores == sorted(scores, reverse=True) for scores in side) for side in several]
         text = (
             f"{format_percent(falling[1])} of the lists stand in the order of their scores, "
             f"{format_percent(falling[0])} before"
         )
         yield from give("order by score", ramp(abs(falling[1] - falling[0]), 0.05, 0.4), text, "reranker")
-    negative = [fmean((chunk.score or 0.0) < 0 for pair in lists for chunk in pair[side]) for side in (0, 1)]
+    negative = [fmean(score < 0 for scores in side for score in scores) for side in sides]
     text = f"{format_percent(negative[1])} of the scores are negative, {format_percent(negative[0])} before"
     yield from give("sign", ramp(abs(negative[1] - negative[0]), 0.5, 0.9), text, "reranker")
-    changed = [pair for pair in lists if [chunk.id for chunk in pair[0]] != [chunk.id for chunk in pair[1]]]
-    yield from _shared_score_rules(changed)
+    yield from _floor_rules(lists)
 
 
-def _are_scored(chunks: Sequence[Chunk]) -> bool:
-    return all(chunk.score is not None for chunk in chunks)
-
-
-def _falling_share(lists: Sequence[Sequence[Chunk]]) -> float | None:
-    """Return the share of the lists with several scores in which these never rise; None where there are few."""
-    known = [[chunk.score or 0.0 for chunk in chunks] for chunks in lists]
-    known = [scores for scores in known if len(set(scores)) > 1]
-    if len(known) < LEAST_SCORES:
-        return None
-    return fmean(all(left >= right for left, right in pairwise(scores)) for scores in known)
-
-
-def _shared_score_rules(lists: Sequence[tuple[Sequence[Chunk], Sequence[Chunk]]]) -> Evidence:
-    """Observe, on the lists that changed, whether a chunk that stayed has the same score, and what scores are gone."""
-    scores: list[tuple[Scores, Scores]] = [
+def _floor_rules(lists: Sequence[tuple[Sequence[Chunk], Sequence[Chunk]]]) -> Evidence:
+    """Observe, on the lists that changed, that what is gone scored below all that is left, with the same scores."""
+    maps: list[tuple[Scores, Scores]] = [
         ({chunk.id: chunk.score or 0.0 for chunk in old}, {chunk.id: chunk.score or 0.0 for chunk in new})
         for old, new in lists
+        if [chunk.id for chunk in old] != [chunk.id for chunk in new]
     ]
-    both = [(old[name], new[name]) for old, new in scores for name in old if name in new]
-    if len(both) < LEAST_SCORES:
+    both = [(old[name], new[name]) for old, new in maps for name in old if name in new]
+    gone = [score for old, new in maps for name, score in old.items() if name not in new]
+    if len(both) < LEAST_SCORES or not gone:
         return
     same = fmean(abs(old - new) <= TOLERANCE * max(abs(old), abs(new)) for old, new in both)
-    text = f"{format_percent(same)} of the chunks in both lists of a query have the same score there"
-    yield from give("scores kept", ramp(same, 0.7, 0.98), text, *REMOVING_STAGES)
-    yield from give("scores changed", ramp(1 - same, LEAST_SHARE, 0.5), text, "reranker", "embedder", "query rewriter")
-    gone = [score for old, new in scores for name, score in old.items() if name not in new]
-    fewer = sum(len(old) for old, _ in scores) > 1.1 * sum(len(new) for _, new in scores)
-    if fewer and gone and same > 0.5:
-        floor = min(score for _, new in scores for score in new.values())
-        below = fmean(score < floor for score in gone)
-        text = (
-            f"{format_percent(below)} of the chunks that are gone scored below {floor:.3g}, the "
-            "lowest score that is left"
-        )
-        counts = Counter(len(new) for _, new in scores)
-        # a list of k chunks ends at its k-th score
-        varied = 1 - counts.most_common(1)[0][1] / len(scores)
-        yield from give("floor", ramp(below, 0.8, 1.0) * ramp(varied, 0.05, 0.3), text, "score threshold")
+    if same <= 0.5 or sum(len(old) for old, _ in maps) <= 1.1 * sum(len(new) for _, new in maps):
+        return
+    floor = min(score for _, new in maps for score in new.values())
+    below = fmean(score < floor for score in gone)
+    text = f"{format_percent(below)} of the chunks that are gone scored below {floor:.3g}, the lowest left"
+    counts = Counter(len(new) for _, new in maps)
+    # a list of k chunks ends at its k-th score
+    varied = 1 - counts.most_common(1)[0][1] / len(maps)
+    yield from give("floor", ramp(below, 0.8, 1.0) * ramp(varied, 0.05, 0.3), text, "score threshold")
 
 
-CHUNK_RULES = (_corpus_rules, _list_rules, _score_rules)
+def chunk_rules(traces: PairedTraces) -> Evidence:
+    """Observe the corpus, the lists of chunks, and their scores."""
+    lists = _chunk_lists(traces)
+    yield from _corpus_rules(traces, lists)
+    yield from _list_rules(traces, lists)
+    yield from _score_rules(traces)

@@ -8,24 +8,21 @@ from msgspec.structs import replace
 
 from ragfault.comparison.records import StageEvidence
 from ragfault.comparison.stages.answer_evidence import answer_rules
-from ragfault.comparison.stages.chunk_evidence import CHUNK_RULES
+from ragfault.comparison.stages.chunk_evidence import chunk_rules
 from ragfault.comparison.stages.field_evidence import chunk_field_rules, setting_rules
 from ragfault.comparison.stages.paired_traces import PairedTraces
 from ragfault.comparison.stages.query_evidence import query_rules
 from ragfault.comparison.stages.text_evidence import text_rules
 
-RULES = (text_rules, *CHUNK_RULES, query_rules, chunk_field_rules, answer_rules, setting_rules)
+RULES = (text_rules, chunk_rules, query_rules, chunk_field_rules, answer_rules, setting_rules)
 
 
 EXPLANATIONS = (
-    (
-        ("texts", "other value", "order by score", "sign"),
-        (*("other set", "some lists", "order mixed"), *("uneven loss", "even loss", "scores changed")),
-    ),
+    (("texts", "other value", "order by score", "sign"), ("other set", "even loss")),
     (("repeated",), ("longer",)),
-    (("vanished",), ("scores changed", "even loss", "order mixed")),
-    (("misses facts", "answer of another query"), ("refusals", "longer", "fewer citations")),
-    (("stray words", "damaged answers"), ("misses facts",)),
+    (("vanished",), ("even loss",)),
+    (("misses facts", "answer of another query"), ("refusals", "longer")),
+    (("damaged answers",), ("misses facts",)),
 )
 """Observations of a cause, and those that follow from it: other chunks are found, answers are longer or refuse."""
 

@@ -48,7 +48,7 @@ def text_rules(traces: PairedTraces) -> Evidence:
 def _texts_by_id(traces: PairedTraces, side: int) -> Mapping[str, str]:
     texts: dict[str, set[str]] = {}
     for pair in traces.pairs:
-        for chunk in pair[side].chunks or ():
+        for chunk in (pair.old, pair.new)[side].chunks or ():
             texts.setdefault(chunk.id, set()).add(" ".join(chunk.text.split()))
     return {name: text for name, variants in texts.items() if len(variants) == 1 for text in variants if text}
 
