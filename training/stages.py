@@ -8,7 +8,7 @@ pair of runs the evidence is collected. A multinomial logistic model over the st
 weight of at least 0 for each observation and stage, shrunk towards a common one (towards a larger one for observations
 that hardly any other stage shows), and a prior for each stage, shrunk towards 0. The temperature is fitted on kinds of
 faults that were held out, each scored by weights that saw it on no corpus, and is at least 1.
-Writes `src/ragfault/diagnosis/comparison/stages/weights.toml` and prints how often the first stage is right.
+Writes `src/ragfault/comparison/stages/weights.toml` and prints how often the first stage is right.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ragfault.comparison.stages.ranking import StageWeights, score_stages
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.runs.run import Run
 
-TARGET = Path(__file__).parents[1] / "src/ragfault/diagnosis/comparison/stages/weights.toml"
+TARGET = Path(__file__).parents[1] / "src/ragfault/comparison/stages/weights.toml"
 COMMON_WEIGHT = 2.0
 """Weight of evidence that occurs in no trial; other weights are shrunk towards it."""
 DIRECT_EVIDENCE = (

@@ -207,7 +207,7 @@ def test_a_judge_that_reads_contradictions_is_believed_on_what_it_calls_unsuppor
     """The nearest sentence makes a contradiction of an unsupported claim only of a judge of words."""
     trace = replace(KEYLESS, answer="The tide gate opens at 07:15.")
     seen = replace(INVENTED, claim=(replace(INVENTED.claim[0], claim=trace.answer),))
-    assert look(trace, replace(seen, judge="embedded/6")).cause == "contradicted"
+    assert look(trace, replace(seen, judge="embedded/7")).cause == "contradicted"
     assert look(trace, replace(seen, judge="encoder/4 weights=0")).cause == "invented"
 
 

@@ -243,7 +243,7 @@ def test_clusters_of_two_judges_name_both(tmp_path: Path, capsys: pytest.Capture
         capsys.readouterr()
         assert command(["clusters", *runs, "--registry", str(tmp_path / f"{len(runs)}.json")]) == 0
         printed = " ".join(capsys.readouterr().out.split())
-        assert ("judged by lexical/7, embedded/6: what is new, gone or trends may be" in printed) == (number == 2)
+        assert ("judged by lexical/8, embedded/7: what is new, gone or trends may be" in printed) == (number == 2)
 
 
 def test_runs_whose_failures_have_nothing_in_common_have_no_clusters(tmp_path: Path):
@@ -294,7 +294,7 @@ def test_clustering_diagnoses_every_trace_once(tmp_path: Path):
 class WordJudge(FixedJudge):
     """A judge that goes by words."""
 
-    fingerprint = "embedded/6"
+    fingerprint = "embedded/7"
 
 
 def test_a_kind_as_rare_as_false_alarms_is_no_failure(tmp_path: Path):
@@ -323,7 +323,7 @@ def test_copies_of_one_trace_are_no_trend():
     rows = np.arange(80)
     failure = FailingTrace(run=0, row=0, trace="1", query="When?", kind="absent_fact", kinds=(), text="")
     failures = [replace(failure, row=row) for row in range(40)]
-    population = TracePopulation("run", "print", "2031-01-01", "lexical/7", 80, times=rows * 10**9)
+    population = TracePopulation("run", "print", "2031-01-01", "lexical/8", 80, times=rows * 10**9)
     [(_, independent)] = compute_trends([failures], [population])
     [(shares, copied)] = compute_trends([failures], [population._replace(clusters=np.maximum(rows, 39))])
     assert (independent, copied) == ("falling", "cannot tell")

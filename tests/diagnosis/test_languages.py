@@ -35,7 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 def test_verbs_on_two_runs_and_the_gate_warn_as_evaluate_does(runs: dict[str, Run]):
     """compare, bisect and gate say of which run the judge does not know the language, in print, too."""
-    warning = "12 of 12 traces of german have a query or answer in another language; lexical/7 knows English only"
+    warning = "12 of 12 traces of german have a query or answer in another language; lexical/8 knows English only"
     german, english = runs["german"], runs["english"]
     gated = gate(german, ["groundedness>=0.1"])
     pair = compare(english, german)
@@ -82,7 +82,7 @@ def test_markup_that_a_judge_by_words_reads_as_words_is_named(form: str, tmp_pat
     chunks = (Chunk(id="c", text=answer),)
     traces = [Trace(id=f"t{n}", query=f"{query} {n}", answer=form % answer, chunks=chunks) for n in range(12)]
     run = evaluate(traces, tmp_path / "marked", judge=LEXICAL, metrics=["groundedness"])
-    warning = "12 of 12 answers{} are JSON, or hold tags, code, reasoning or the like, which lexical/7 reads as words"
+    warning = "12 of 12 answers{} are JSON, or hold tags, code, reasoning or the like, which lexical/8 reads as words"
     assert warning.format("") in " ".join(render_terminal(build_verdict(analyze(run))).split())
     assert gate(run, ["groundedness>=0.1"]).warnings[0].startswith(warning.format(" of marked"))
     investigation = investigate(run)
@@ -130,7 +130,7 @@ def test_one_phrase_in_another_language_as_every_answer_is_a_fault_of_generation
     alone = investigate(runs[1])
     assert (alone.verdict, alone.confidence) == ("cannot tell", None)
     for text in (alone.sentence, render_terminal(build_verdict(analyze(runs[1])))):
-        assert "have a query or answer in another language; embedded/6 knows English only" in " ".join(text.split())
+        assert "have a query or answer in another language; embedded/7 knows English only" in " ".join(text.split())
 
 
 def test_no_target_is_missed_by_verdicts_in_a_language_that_the_judge_does_not_know(runs: dict[str, Run]):

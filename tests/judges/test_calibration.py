@@ -191,7 +191,7 @@ def test_numbers_out_of_range_are_refused(key, value, tmp_path: Path):
 def test_two_lines_of_one_unit_and_control_characters_are_refused(tmp_path: Path):
     """A file with two lines for claims, or a judge whose name would steer a terminal, is refused."""
     twice = make_calibration(load_judge("lexical"), make_line("claim"), make_line("claim", 2.0))
-    steering = msgspec.structs.replace(twice, judge="lexical/7\x1b[2J", lines=(make_line("claim"),))
+    steering = msgspec.structs.replace(twice, judge="lexical/8\x1b[2J", lines=(make_line("claim"),))
     for document in (twice, steering):
         (tmp_path / "odd.json").write_bytes(msgspec.json.encode(document))
         with pytest.raises(InputError, match="is not a calibration"):

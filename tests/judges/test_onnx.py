@@ -216,7 +216,7 @@ def test_fingerprint(tmp_path: Path):
     """The fingerprint names the model and its content, in one line."""
     first = load_judge(f"onnx:{write_classifier(tmp_path / 'one', NLI)}").fingerprint
     two = load_judge(f"onnx:{write_classifier(tmp_path / 'two', NLI[::-1])}").fingerprint
-    assert first.startswith("onnx/7 model=one digest=")
+    assert first.startswith("onnx/8 model=one digest=")
     assert "\n" not in first
     assert first.split("digest=")[1][:8] != two.split("digest=")[1][:8]
 

@@ -166,7 +166,7 @@ def test_judges_of_the_package_are_compared_by_name(tmp_path: Path, capsys: pyte
     path = tmp_path / "traces.jsonl"
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     assert command(["judge", "compare", "lexical", "embedded", str(path)]) == 0
-    assert "lexical/7 beside embedded/6: 1 trace" in capsys.readouterr().out
+    assert "lexical/8 beside embedded/7: 1 trace" in capsys.readouterr().out
     assert command(["judge", "compare", "lexical", "embedded"]) == 2
     assert "are not two runs" in capsys.readouterr().err
     assert command(["judge", "compare", "lexical", "embedded", str(path), "--votes", "3"]) == 2

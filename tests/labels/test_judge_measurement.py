@@ -369,9 +369,9 @@ def test_how_far_a_judge_can_be_trusted_is_a_line(tmp_path: Path, monkeypatch: p
     """With a card the figures of its largest set, without one that it was never measured; nothing without a judge."""
     monkeypatch.chdir(tmp_path)
     known = describe_judge_trust(load_judge("embedded").fingerprint)
-    assert known.startswith("embedded/6: measured against human labels on ")
+    assert known.startswith("embedded/7: measured against human labels on ")
     assert "balanced accuracy 0." in known
     assert "never measured against human labels (ragfault judge measure" in describe_judge_trust("mine/1 model=x")
     other = describe_judge_trust(f"{load_judge('embedded').fingerprint} lens=legal:1a97d0b4")
-    assert other.startswith("embedded/6 with lens=legal:1a97d0b4: never measured")
+    assert other.startswith("embedded/7 with lens=legal:1a97d0b4: never measured")
     assert describe_judge_trust("") is None

@@ -246,11 +246,11 @@ def test_a_run_in_another_language_warns_of_a_judge_that_knows_english_only(tmp_
         ]
         findings = analyze(evaluate_pairs(tmp_path / name, changed, ["redundancy"]))
         assert findings.languages.get("de", 0) == foreign
-        return replace(findings, manifest=replace(findings.manifest, judge="embedded/6 a=b"))
+        return replace(findings, manifest=replace(findings.manifest, judge="embedded/7 a=b"))
 
     many, few, none = analyze_texts("two", 2), analyze_texts("one", 1), analyze_texts("none", 0)
     [warning] = list_run_warnings(many)
-    assert "at least 2 of 12 traces have a query or answer in another language; embedded/6" in warning
+    assert "at least 2 of 12 traces have a query or answer in another language; embedded/7" in warning
     for page in (render_terminal(build_findings(many)), render_markdown(build_findings(many))):
         assert "at least 2 of 12 traces" in page.splitlines()[2] + page.splitlines()[4]
     assert list_run_warnings(few) == list_run_warnings(none) == []

@@ -40,8 +40,8 @@ def describe_foreign(judge: str, languages: Mapping[str, int], traces: int, of: 
 
     `languages` counts the traces of each language but English. None where few are, or the judge is not limited.
 
-    >>> describe_foreign("embedded/6 a=b", {"de": 9}, 12, of="v1")
-    'at least 9 of 12 traces of v1 have a query or answer in another language; embedded/6 knows English only: do not
+    >>> describe_foreign("embedded/7 a=b", {"de": 9}, 12, of="v1")
+    'at least 9 of 12 traces of v1 have a query or answer in another language; embedded/7 knows English only: do not
      rely on its verdicts on them, take another judge (--judge llm:MODEL)'
     >>> describe_foreign("encoder/8 a=b", {"ja": 2, "de": 10}, 12)
     '12 of 12 traces have a query or answer in German or Japanese; encoder/8 reads that less well than English: confirm
@@ -81,8 +81,8 @@ def has_markup(answer: str) -> bool:
 def describe_wrapped(judge: str, wrapped: int, traces: int, of: str = "") -> str | None:
     """Describe how many answers hold markup that the judge reads as their words; None where that is no trouble.
 
-    >>> describe_wrapped("embedded/6 a=b", 12, 12)
-    '12 of 12 answers are JSON, or hold tags, code, reasoning or the like, which embedded/6 reads as words: record plain
+    >>> describe_wrapped("embedded/7 a=b", 12, 12)
+    '12 of 12 answers are JSON, or hold tags, code, reasoning or the like, which embedded/7 reads as words: record plain
      ones'
     """
     name = judge.split(" ", maxsplit=1)[0]

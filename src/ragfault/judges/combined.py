@@ -159,7 +159,7 @@ def combine_judges(members: Sequence[Judge], certainty: float | None = None) -> 
 
     >>> from ragfault.judges.loading import load_judge
     >>> combine_judges([load_judge("embedded"), load_judge("lexical")]).fingerprint.split()[0]
-    'jury/1:embedded/6+lexical/7'
+    'jury/1:embedded/7+lexical/8'
     """
     metered = any(isinstance(member, MeteredJudge) for member in members)
     return (CombinedMeteredJudge if metered else CombinedJudge)(members, certainty)

@@ -102,7 +102,7 @@ def load_judge(
     calibration of another judge, InputError for a file that is no calibration.
 
     >>> load_judge("lexical").fingerprint.split()[0]
-    'lexical/7'
+    'lexical/8'
     >>> load_judge("lexicon")
     Traceback (most recent call last):
     ragfault.model.errors.UnknownName: no judge "lexicon". Did you mean "lexical"?

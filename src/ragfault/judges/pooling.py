@@ -73,8 +73,8 @@ def pool_verdicts(members: Sequence[MemberVerdicts], weights: PoolWeights = EQUA
 def shorten_fingerprint(fingerprint: str) -> str:
     """Return name and version of a judge.
 
-    >>> shorten_fingerprint("lexical/7 rarity=3f9c inferred=0.55")
-    'lexical/7'
+    >>> shorten_fingerprint("lexical/8 rarity=3f9c inferred=0.55")
+    'lexical/8'
     """
     return fingerprint.partition(" ")[0]
 

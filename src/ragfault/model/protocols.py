@@ -39,7 +39,7 @@ class Judge(Protocol):
     def fingerprint(self) -> str:
         """Everything that must be equal for two runs to be comparable: name, version, model, prompts, thresholds.
 
-        One line, e.g. ``lexical/7 rarity=3f9c inferred=0.55``.
+        One line, e.g. ``lexical/8 rarity=3f9c inferred=0.55``.
         """
 
     def observe(self, traces: Sequence[Trace]) -> Sequence[Verdicts]:

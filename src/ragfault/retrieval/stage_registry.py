@@ -56,7 +56,7 @@ def load_reranker(name: str = "embedded", budget: float | None = None) -> Rerank
     Raises UnknownName for any other, UsageError for a budget of what costs nothing or keeps none.
 
     >>> load_reranker("lexical").fingerprint.split()[0]
-    'lexical/7'
+    'lexical/8'
     """
     kind, colon, model = name.partition(":")
     if kind == LLM_PREFIX:

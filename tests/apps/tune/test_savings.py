@@ -348,7 +348,7 @@ def test_savings_of_a_record_that_is_clipped_are_doubted(tmp_path: Path, capsys:
     assert run_command(command) == 0
     _, *warned = [line for line in capsys.readouterr().out.splitlines() if "saves" in line or line.startswith("beware")]
     assert warned[0].startswith("beware: chunk texts of the candidate are only the beginnings of the baseline's")
-    assert any("was judged by embedded/6" in line for line in warned)
+    assert any("was judged by embedded/7" in line for line in warned)
 
 
 def test_copies_of_one_trace_say_that_the_saving_is_not_sure(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -124,7 +124,7 @@ def score_passages(weighted_query: WeightedQuery, arrays: PassageArrays) -> list
     return scores
 
 
-VERSION = 6
+VERSION = 7
 MIN_COPY_OVERLAP = 0.5
 """From this Jaccard index on, claim and sentence say the same but for one point, which is then contradicted."""
 SHORT_TYPES = ("claim", "dialogue")

@@ -324,7 +324,7 @@ def _measure_shares(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[fl
     return tuple(shares)
 
 
-VERSION = 7
+VERSION = 8
 
 
 class LexicalSession(WordReading):

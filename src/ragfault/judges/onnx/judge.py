@@ -18,7 +18,7 @@ from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.model.errors import UsageError
 from ragfault.model.records import ClaimSupport, Evidence
 
-VERSION = 7
+VERSION = 8
 CLAIM_DIVISOR = 4
 """A claim or query takes at most this fraction of the model's tokens, and `MAX_CLAIM_TOKENS`."""
 MAX_CLAIM_TOKENS = 128
