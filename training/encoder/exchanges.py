@@ -151,7 +151,7 @@ def change_number(number: str, chance: random.Random) -> str:
 
 
 def deny(text: str) -> str:
-    """Deny the first verb of a text, or take its denial away."""
+    """Return a text with its first verb denied, or without the denial of it."""
     return DENIED.sub(lambda met: met[1] if met[2] else f"{met[1]} not", text, count=1)
 
 
