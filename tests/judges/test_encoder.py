@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.encoder import judge, model
-from ragfault.judges.encoder.agreement import restates_figures, settle_agreement
+from ragfault.judges.encoder.agreement import restates_reference, settle_agreement
 from ragfault.judges.encoder.evidence import evidence
 from ragfault.judges.encoder.judge import EncoderJudge
 from ragfault.judges.encoder.stack import predict_groundedness, predict_support
@@ -278,7 +278,7 @@ def test_a_restated_figure_does_not_count_against_an_answer(query: str, answer: 
 )
 def test_other_words_or_roles_restate_nothing(query: str, answer: str, reference: str) -> None:
     """Another word, figure, negation or a name in another role is left to the model that reads."""
-    assert not restates_figures(query, reference, answer)
+    assert not restates_reference(query, reference, answer)
 
 
 @pytest.mark.parametrize("opening", ["", "Hi, thanks for your question. ", "**Answer:**\n\n- "])

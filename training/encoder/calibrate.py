@@ -14,6 +14,7 @@ import argparse
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,13 +53,16 @@ FOLDER = Path(__file__).parents[2] / "src/ragfault/judges/encoder"
 # Replies of the public sets, and answers of each label, that a head is fitted on: more take longer and change little.
 PUBLIC_REPLIES, PUBLIC_ANSWERS = 2_500, 600
 STATEMENTS = {ENGLISH: 9_000, MULTILINGUAL: 2_000}
+# Authored claims among the statements in English, and the share of replies in English that come behind an opening, too.
+CLAIMS, OPENED = 6_000, 0.3
+OPENINGS = ("**Answer:**\n\n- ", "Hi, thanks for your question. ", "Sure! ", "## Answer\n", "Answer: ", "Hello! ")
 REPLY_RIDGE, AGREEMENT_RIDGE = 0.1, 0.01
 AUTHORED_WEIGHT = 2.0
 # Of each language the second model is fitted on at most so many references: English has far more than the others.
 MOST_REFERENCES = 100
 # At most this share of answers may be called refusals: the mean of authored ones, which were written to look alike, of
 # public ones, and of plain statements.
-ANSWERS_REFUSED = {ENGLISH: 0.02, MULTILINGUAL: 0.02}
+ANSWERS_REFUSED = {ENGLISH: 0.017, MULTILINGUAL: 0.02}
 
 
 class KeyedAnswer(NamedTuple):
@@ -95,10 +99,18 @@ def keyed_answers(data: Path, model: str) -> Iterator[KeyedAnswer]:
 
 
 def sampled_replies(data: Path, model: str) -> dict[str, list[Pair]]:
-    """Return all authored replies, in English some of the others, and as answers some claims that refuse nothing."""
+    """Return all authored replies, in English some of the others, and as answers some claims that refuse nothing.
+
+    A part of the English replies comes once more behind an opening, which does not change whether they refuse.
+    """
     authored, chance = list(authored_replies(LANGUAGES[model])), random.Random(1)
+    if model == ENGLISH:
+        authored += [
+            replace(pair, second=chance.choice(OPENINGS) + pair.second) for pair in authored if chance.random() < OPENED
+        ]
     public = [pair for pair in reply_rows()(data) if not is_authored(pair.group)] if model == ENGLISH else []
-    statements = list(list_statements(data) if model == ENGLISH else list_claims(OTHER_LANGUAGES))
+    claims = list(list_claims(OTHER_LANGUAGES if model == MULTILINGUAL else LANGUAGES[ENGLISH]))
+    statements = claims if model == MULTILINGUAL else [*list_statements(data), *chance.sample(claims, CLAIMS)]
     return {
         "authored": authored,
         "public": chance.sample(public, min(PUBLIC_REPLIES, len(public))),

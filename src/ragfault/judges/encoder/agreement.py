@@ -54,24 +54,31 @@ def _list_forms(text: str) -> list[str]:
     return [match.form for match in matches] if not split_words(rest) else []
 
 
-def restates_figures(query: str, reference: str, answer: str) -> bool:
-    """Return whether an answer says nothing but its question and, word for word, a reference with a figure.
+MIN_SENTENCE_WORDS = 5
+"""Words of a text that can be a sentence."""
+
+
+def restates_reference(query: str, reference: str, answer: str) -> bool:
+    """Return whether an answer holds a whole sentence of reference, or nothing but its question and one with a figure.
 
     Figures have no roles that the sentence could exchange, as names have, so it cannot say another thing than the
-    reference, unless by a word of degree ("more than"), which the chunks tell.
+    reference, unless by a word of degree ("more than"), which the chunks tell. A reference of `MIN_SENTENCE_WORDS` words
+    that stands in the answer word for word is said by it, unless the rest takes it back.
 
-    >>> restates_figures("What is the fee?", "420 kroner", "The fee is 420 kroner.")
+    >>> restates_reference("What is the fee?", "420 kroner", "The fee is 420 kroner.")
     True
-    >>> restates_figures("By how much did it rise?", "5 per cent", "It fell by 5 per cent.")
+    >>> restates_reference("By how much did it rise?", "5 per cent", "It fell by 5 per cent.")
     False
     """
-    figures = extract_literals(reference).keys()
     stated, bare = f" {normalize_answer(answer)} ", f" {normalize_answer(reference)} "
-    if not figures or not figures <= extract_literals(answer).keys() or bare not in stated:
-        return False
     rest, asked = stated.replace(bare, " ", 1), frozenset(split_words(query))
-    negates = not NEGATIONS.isdisjoint(frozenset(split_words(rest)) - asked)
-    return not negates and frozenset(split_content_words(rest)) <= frozenset(split_content_words(query))
+    if bare not in stated or not NEGATIONS.isdisjoint(frozenset(split_words(rest)) - asked):
+        return False
+    if len(bare.split()) >= MIN_SENTENCE_WORDS:
+        return True
+    figures = extract_literals(reference).keys()
+    adds_nothing = frozenset(split_content_words(rest)) <= frozenset(split_content_words(query))
+    return bool(figures) and figures <= extract_literals(answer).keys() and adds_nothing
 
 
 def compare_words(query: str, reference: str, answer: str) -> np.ndarray:

@@ -21,7 +21,7 @@ from ragfault.judges.checks.queries import TASK_QUERY
 from ragfault.judges.embedded.features import FEATURE_COLUMNS
 from ragfault.judges.embedded.judge import FOREIGN_REASON, EmbeddedSession, get_lowest_probability
 from ragfault.judges.embedded.word_vectors import Array
-from ragfault.judges.encoder.agreement import restates_figures, select_references, settle_agreement
+from ragfault.judges.encoder.agreement import restates_reference, select_references, settle_agreement
 from ragfault.judges.encoder.evidence import claim_text, evidence
 from ragfault.judges.encoder.model import (
     ENGLISH,
@@ -124,8 +124,10 @@ class EncoderSession:
 
     def is_refusal(self, answer: str) -> bool:
         """Return whether an answer refuses as a whole and in a sentence: a greeting before a "No" does not refuse."""
+        sentences = (answer[start:end] for start, end in split_sentences(answer))
+        # A line that only leads to the next ("Answer:") says nothing.
         return self.load_model(answer).predicts_refusal(answer, self._query) and any(
-            self.is_refusal_sentence(answer[start:end]) for start, end in split_sentences(answer)
+            self.is_refusal_sentence(text) for text in sentences if not text.rstrip("*_ ").endswith(":")
         )
 
     def is_refusal_sentence(self, sentence: str) -> bool:
@@ -165,7 +167,7 @@ class EncoderSession:
             read = self._pool(
                 lambda reader: load_encoder(reader).predict_agreement(self._query, reference, answer), answer, reference
             )
-            lowest = fmean(AGREEMENT_UNSURE) if restates_figures(self._query, reference, answer) else 0.0
+            lowest = fmean(AGREEMENT_UNSURE) if restates_reference(self._query, reference, answer) else 0.0
             self._agreements[answer, reference] = max(lowest, read)
         return self._agreements[answer, reference]
 
