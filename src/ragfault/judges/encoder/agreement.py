@@ -62,8 +62,8 @@ def restates_reference(query: str, reference: str, answer: str) -> bool:
     """Return whether an answer holds a whole sentence of reference, or nothing but its question and one with a figure.
 
     Figures have no roles that the sentence could exchange, as names have, so it cannot say another thing than the
-    reference, unless by a word of degree ("more than"), which the chunks tell. A reference of `MIN_SENTENCE_WORDS` words
-    that stands in the answer word for word is said by it, unless the rest takes it back.
+    reference, unless by a word of degree ("more than"), which the chunks tell. A reference of `MIN_SENTENCE_WORDS`
+    words that stands in the answer word for word is said by it, unless the rest takes it back.
 
     >>> restates_reference("What is the fee?", "420 kroner", "The fee is 420 kroner.")
     True
