@@ -39,7 +39,7 @@ AUTHORED_WEIGHT = 10.0
 # A sentence of a public answer that shares so many words with its sources is a claim.
 SHARED_WORDS = 0.7
 # At most this share of the claims of each source may be lost.
-CLAIMS_LOST = 0.01
+CLAIMS_LOST = 0.015
 # At most this share of plain answers may be taken for leaked reasoning.
 FALSE_ALARMS = 0.0005
 PLAIN_ANSWERS = 5_000
