@@ -686,7 +686,7 @@ def test_bad_lines_are_left_out_on_request(tmp_path: Path, capsys: Any):
     ("name", "options", "area"),
     [
         ("wice_dev", {}, 0.815),
-        ("begin_dev", {"by": "subset"}, 0.731),
+        ("begin_dev", {"by": "subset"}, 0.709),
         ("trec_dl19", {"positive": "2", "group": "query"}, 0.596),
     ],
 )

@@ -160,7 +160,7 @@ def describe_non_answer(trace: Trace) -> str:
     'an error of a provider'
     >>> describe_non_answer(Trace(id="1", query="What does error 429 mean?", answer=error))
     ''
-    >>> leaked = "Okay, the user wants the time. Let me check chunk 2 again."
+    >>> leaked = "Okay, the user wants the time. Let me check chunk 2 again. Draft:"
     >>> describe_non_answer(Trace(id="1", query="When?", answer=leaked))
     'reasoning without an answer'
     >>> call = '{"tool_calls": [{"function": {"name": "search", "arguments": "{}"}}]}'

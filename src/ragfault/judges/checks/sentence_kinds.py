@@ -56,6 +56,11 @@ def hash_sentence(sentence: str) -> set[int]:
     return set(hash_terms(terms, SLOTS)).union(*map(hash_word, set(words)))
 
 
+MIN_THOUGHTS = 3
+"""Sentences from which a text can be told to be reasoning: of two systems made later, two plain answers of one or two
+sentences were taken for some."""
+
+
 class KindWeights(NamedTuple):
     """The weights that `training/sentences.py` fitted; the log-odds are those against a claim."""
 
@@ -129,4 +134,6 @@ def is_leaked_reasoning(sentences: Iterable[str]) -> bool:
     True
     """
     odds = [score_kinds(sentence).reasoning for sentence in sentences]
+    if len(odds) < MIN_THOUGHTS:
+        return False
     return sum(odds) >= load_weights().leaked and min(accumulate(reversed(odds)), default=0.0) >= 0
