@@ -256,7 +256,11 @@ SITUATIONS = {
         change=cite_addresses, exit_codes=(3,), phrase="address or a prefix to the id, not by id"
     ),
     "prompts in the answers": Situation(
-        change=apply_to_share(0.5, echo_prompt), exit_codes=(1,), phrase="Generation broke"
+        change=apply_to_share(0.5, echo_prompt),
+        exit_codes=(1, 3),
+        # The judge takes a prompt for talk, so that the answers are not shown to be worse.
+        phrase="answers of the candidate repeat a text",
+        phrase_without_key="answers of the candidate repeat a text",
     ),
     "last sentences again": Situation(change=apply_to_share(0.5, stutter), exit_codes=(1,), phrase="Generation broke"),
     "answers of twelve words": Situation(
