@@ -161,7 +161,8 @@ def choose_leaked(leaks: Leaks) -> tuple[float, float]:
     """Return prior and threshold that find most reasoning and take few answers for it."""
     options = []
     for prior in np.arange(0, 6, 0.5):
-        for leaked in np.arange(4, 15, 0.5):
+        # Plain answers on prompts and users, written to look like reasoning, reach 10.
+        for leaked in np.arange(12, 20, 0.5):
             if share_leaked(leaks.answers, prior, leaked) <= FALSE_ALARMS:
                 share = np.mean([share_leaked(texts, prior, leaked) for texts in leaks.reasoning.values()])
                 options.append((share - share_leaked(leaks.answered, prior, leaked), float(prior), float(leaked)))

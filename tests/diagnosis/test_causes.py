@@ -274,8 +274,6 @@ LEAKED = (
     "can ignore it. Let me write this up. Draft:",
     "We need to answer the question about the gate. The context says it opens at nine, but the notice in chunk 3 says "
     "ten in winter. Hmm, which one applies? The user doesn't give a date. I should mention both.",
-    "Der Nutzer möchte wissen, wann das Tor öffnet. Abschnitt 1 nennt die Zeiten, Abschnitt 2 nur Preise. Ich muss "
-    "noch prüfen, ob das auch im Winter gilt.",
 )
 
 
@@ -459,3 +457,29 @@ def test_a_source_is_wrong_by_exclusion_where_its_passage_supports_what_the_key_
     assert look(replace(TRACE, reference="At 06:10."), verdicts).cause == "wrong_source"
     invented = replace(verdicts, claim=(replace(CITED, support="unsupported", p=0.1),))
     assert look(replace(TRACE, reference="At 06:10."), invented).stage == "generation"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Look at section 2 of the form. It asks for the user's name. I would write the full name there.",
+        "The prompt must name the language. Chunk 1 is read first. The model then answers in one sentence.",
+        "The context window is 8,000 tokens. The question should come last. We should check the answer.",
+    ],
+)
+def test_an_answer_about_prompts_and_users_is_no_leaked_reasoning(answer: str):
+    assert look(replace(TRACE, answer=answer)).cause != "not_an_answer"
+
+
+@pytest.mark.parametrize(
+    ("reference", "outcome"),
+    [
+        ("Das Tor ist nicht vor der Flut und auch nicht nach der Ebbe offen.", "right"),
+        ("The gate is open neither before high tide nor after low tide.", "bad"),
+    ],
+)
+def test_the_reference_shows_which_language_was_expected(reference: str, outcome: str):
+    answer = "Das Tor ist nicht vor der Flut und auch nicht nach der Ebbe auf."
+    verdicts = replace(RIGHT, answer=AnswerVerdict(relevance=0.9, grounded=0.95, agreement=0.95))
+    trace = replace(TRACE, query="When is the tide gate open? Please say it in German.", answer=answer)
+    assert look(replace(trace, reference=reference), verdicts).rating.outcome == outcome

@@ -6,9 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault import Chunk, Trace, evaluate
-from ragfault.diagnosis.causes.endings import AnswerEndings, ends_within_sentence
+from ragfault.diagnosis.causes.endings import AnswerEndings, ends_within_sentence, is_cut_off
 from ragfault.diagnosis.causes.storage import read_causes
 from ragfault.evaluation.rescorer import rescore
+from ragfault.model.records import Verdicts
 from remembered import LEXICAL
 
 TEXT = "The tide gate opens at 05:40 on every weekday, and on Sundays only if the harbour master allows it."
@@ -79,3 +80,16 @@ def test_phrases_do_not_say_how_a_run_ends_its_sentences():
     """Only sentences are counted, and too few of them say nothing."""
     assert AnswerEndings([*["At 05:40"] * 50, *[COMPLETE] * 3]).closed
     assert not AnswerEndings([COMPLETE]).closed
+
+
+@pytest.mark.parametrize(
+    ("end", "cut"),
+    [
+        ("settings that have to be moved to `velqui", True),
+        ("settings that have to be moved with the ` key of the keyboard", False),
+        ("settings by this command:\n```bash\npip install velquist", False),
+    ],
+)
+def test_an_answer_is_cut_within_a_word_of_code_and_not_by_a_block_without_end(end: str, cut: bool):
+    trace = Trace(id="1", query="What is left to do?", answer=f"What is left to you are the {end}")
+    assert is_cut_off(trace, Verdicts(trace="1"), closed=False) is cut

@@ -275,7 +275,7 @@ def _order_by_cause(on_steps: Sequence[LayerFault], faults: Sequence[LayerFault]
 
 
 def _word_verdict(compared: ComparedMetrics, walk: TreeWalk, weighed: WeighedDrops, blame: Blame) -> VerdictSentence:
-    """Return the verdict and its sentence: what is shown, what else may explain it, and what harm stays possible."""
+    """Return the verdict and its sentence: what the data show, what else may explain it, what harm is possible."""
     side, faults = compared.scope.paired, blame.faults
     if blame.is_explained and not faults:
         decided: VerdictSentence = "cannot tell", f"No layer is shown to have broken: {blame.after_turns}."

@@ -17,6 +17,7 @@ OPEN_END = re.compile(
     r"|between|its|their|his|our|your|my|every|is|are|was|were|has|have|will|can|must|may)(?:…|\.\.\.)?$|[,(]$"
 )
 """An article, a conjunction or another word that hardly ever ends an answer."""
+OPEN_CODE = re.compile(r"`\w[^`\s]*$")
 MIN_SENTENCE, MIN_LINE, MIN_LIMITED = 8, 4, 4
 """Words of a text that is a sentence and not a phrase, of its last line, and of one at whose end the token limit was
 reached. So 1 of 3,000 answers of RAGTruth, 25 of 3,000 of Natural Questions and 1 of 1,998 of AttributionBench and
@@ -76,12 +77,14 @@ def ends_within_sentence(answer: str) -> bool:
 
 
 def has_open_code(text: str) -> bool:
-    """Return whether a mark of code was opened and not closed.
+    """Return whether a text ends within a word of code, whose mark was opened and not closed.
 
-    >>> has_open_code("Move it to `settings"), has_open_code("Run `make` first")
-    (True, False)
+    A block of code without its end shows nothing: many services stop at the mark that ends it.
+
+    >>> has_open_code("Move it to `settings"), has_open_code("Run `make` first"), has_open_code("Press the ` key")
+    (True, False, False)
     """
-    return text.count("`") % 2 == 1
+    return "```" not in text and text.count("`") % 2 == 1 and OPEN_CODE.search(text) is not None
 
 
 def _end_items_with_stops(lines: Iterable[str]) -> bool:

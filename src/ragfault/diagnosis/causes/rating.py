@@ -67,7 +67,10 @@ def rate_answer(
         return build_rating(1.0, "pipeline")
     if trace.answer is None and get_finish_kind(trace) is None:
         return AnswerRating(outcome="unsure", probability=0.5, source="none")
-    if describe_non_answer(trace) or is_cut_off(trace, verdicts, closed=closed) or is_other_language(trace):
+    if describe_non_answer(trace) or is_cut_off(trace, verdicts, closed=closed):
+        return build_rating(BAD_IF_PLAIN, "pipeline")
+    if is_other_language(trace) and any(differ_in_language(text, trace.answer or "") for text in trace.references):
+        # A reference shows which language was expected; without one the query may ask for another.
         return build_rating(BAD_IF_PLAIN, "pipeline")
     by_key = _rate_by_key(trace, verdicts, diagnosis)
     if by_key is not None:
@@ -143,13 +146,13 @@ def _rate_by_judge(trace: Trace, verdicts: Verdicts, *, labeled: bool) -> float 
 
 
 def is_other_language(trace: Trace) -> bool:
-    """Return whether an answer is in another language than its query and than every chunk; few words may show none.
+    """Return whether an answer is in another language than its query and every chunk; few words may show none.
 
     >>> is_other_language(Trace(id="1", query="Wo kann ich nachts den Lärm der Nachbarn melden?", answer="At noon."))
     False
     """
-    answer, others = trace.answer or "", (trace.query, *(chunk.text for chunk in trace.chunks or ()))
-    return all(differ_in_language(text, answer) for text in others)
+    others = (trace.query, *(chunk.text for chunk in trace.chunks or ()))
+    return all(differ_in_language(text, trace.answer or "") for text in others)
 
 
 def describe_non_answer(trace: Trace) -> str:
@@ -160,7 +163,7 @@ def describe_non_answer(trace: Trace) -> str:
     'an error of a provider'
     >>> describe_non_answer(Trace(id="1", query="What does error 429 mean?", answer=error))
     ''
-    >>> leaked = "Okay, the user wants the time. Let me check chunk 2 again. Draft:"
+    >>> leaked = "Okay, the user wants the time. Hmm, chunk 2 says otherwise, so I should check. Draft:"
     >>> describe_non_answer(Trace(id="1", query="When?", answer=leaked))
     'reasoning without an answer'
     >>> call = '{"tool_calls": [{"function": {"name": "search", "arguments": "{}"}}]}'

@@ -161,7 +161,7 @@ def _find_cut(case: Case) -> Clue | None:
 
 
 def _find_other_language(case: Case) -> Clue | None:
-    """Find an answer in another language than its query and than every chunk; of a few words none may show it."""
+    """Find an answer in another language than its query and every chunk."""
     trace, answer = case.trace, case.trace.answer or ""
     if is_other_language(trace):
         return Clue(LIKELY, answer, "the answer is in another language than query and chunks")
@@ -211,7 +211,7 @@ def _find_ignored_history(case: Case) -> Clue | None:
     searched = [(step, step.input or "") for step in retrieving] or [(step, step.output or "") for step in rewriting]
     sure = LIKELY if has_answer_key(trace) else POSSIBLE
     if not searched and _is_about_query_alone(trace):
-        return Clue(POSSIBLE, trace.query, "the chunks are about its words and not about the turns before")
+        return Clue(POSSIBLE, trace.query, "the chunks have words of this question and few of the turns before it")
     if not searched or any(normalize_answer(text) != normalize_answer(trace.query) for _, text in searched):
         return None
     step, text = searched[0]
@@ -264,7 +264,7 @@ def _exclude_answer(case: Case) -> Clue | None:
     if not (case.by_gold and case.covered and claims and recall) or any(item.covered for item in recall):
         return None
     cited = claims[0].evidence
-    reason = "the chunks support the answer, and none says what the key says"
+    reason = "its passage was shown, nothing surely contradicts the answer, and no chunk says what the key says"
     return Clue(POSSIBLE, claims[0].claim, reason, cited[0].chunk if cited else None)
 
 

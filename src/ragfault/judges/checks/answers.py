@@ -68,8 +68,10 @@ def judge_answer(
     refused = session.is_refusal(answer)
     read = [session.read_answer(part, answer) for part in parts]
     is_read = None not in read
-    locate = partial(locate_evidence, query, claims, entailments, chunks)
-    covered = _cover_parts(parts, answer, chunks, locate, session)
+    covered = [session.score_coverage(part, [Passage("answer", answer)])[0] for part in parts]
+    if not is_read:
+        locate = partial(locate_evidence, query, claims, entailments, chunks)
+        read = _weigh_words(list(zip(parts, covered, strict=True)), answer, chunks, locate, session)
     scores = [
         cover.value if p is None else min(p, cover.value) if cover.is_other_subject else p
         for p, cover in zip(read, covered, strict=True)
@@ -95,19 +97,18 @@ def judge_answer(
     )
 
 
-def _cover_parts(
-    parts: Sequence[str],
+def _weigh_words(
+    covered: Sequence[tuple[str, RelevanceScore]],
     answer: str,
     chunks: Sequence[Passage],
     locate: Callable[[], list[Passage]],
     session: ScorerSession,
-) -> list[RelevanceScore]:
+) -> list[float | None]:
     """Return what an answer covers of each part of the query, by its words or those of its evidence."""
-    scores = [session.score_coverage(part, [Passage("answer", answer)])[0] for part in parts]
-    needs_evidence = min(score.value for score in scores) < MAX_EVIDENCE_SCORE
+    needs_evidence = min(score.value for _, score in covered) < MAX_EVIDENCE_SCORE
     evidence = locate() if needs_evidence else []
-    covered = []
-    for part, score in zip(parts, scores, strict=True):
+    values: list[float | None] = []
+    for part, score in covered:
         value, kind = score.value, classify_answer_kind(part)
         if not score.is_other_subject:
             if evidence:
@@ -116,8 +117,8 @@ def _cover_parts(
                 value = max(value, MAX_EVIDENCE_SCORE * min(1.0, shown / best))
             if kind and KIND_PATTERNS[kind].search(answer):
                 value = min(1.0, value / OTHER_KIND_FACTOR) if chunks else 0.4 + 0.6 * value
-        covered.append(score._replace(value=value))
-    return covered
+        values.append(value)
+    return values
 
 
 def locate_evidence(

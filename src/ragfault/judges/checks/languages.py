@@ -22,7 +22,7 @@ LANGUAGE_NAMES = {
 }  # fmt: skip
 """Language code → English name, for each language that can be detected."""
 LEAST_MARGIN = 10.0
-"""Least log-likelihood ratio (natural logarithm) from which a text is said to be in another language."""
+"""A text counts as one in another language if that language is likelier by at least this natural logarithm."""
 DETECTED_LENGTH = 1_000
 """Characters of a text that are read, from its start."""
 CACHED_TEXTS = 4_096

@@ -130,7 +130,8 @@ def is_talk(sentence: str) -> bool:
 def is_leaked_reasoning(sentences: Iterable[str]) -> bool:
     """Return whether the sentences of a text think about a task up to the end, without an answer after it.
 
-    >>> is_leaked_reasoning(["Okay, the user wants the fee.", "Let me check chunk 2 again.", "Draft:"])
+    >>> thoughts = ["Okay, the user wants the fee.", "Hmm, chunk 2 says otherwise, so I should check.", "Draft:"]
+    >>> is_leaked_reasoning(thoughts)
     True
     """
     odds = [score_kinds(sentence).reasoning for sentence in sentences]
