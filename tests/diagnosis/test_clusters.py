@@ -73,7 +73,7 @@ def pairs(apiece: int, fine: int = 10) -> list[Pair]:
     for name, queries in TOPICS.items():
         levels, supports = WAYS[name]
         for number in range(apiece):
-            query = f"What holds for {queries[number % 3]} on day {number + 20}?"
+            query = f"What holds for {queries[number % 3]} on day {number + 200}?"
             traces.append(pair(f"{name}-{number:02}", levels, supports, query=query))
     return traces + [pair(f"fine-{number}", "h", "s") for number in range(fine)]
 

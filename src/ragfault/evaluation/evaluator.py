@@ -20,6 +20,7 @@ from ragfault.evaluation.jobs import (
     run_job,
 )
 from ragfault.evaluation.metric_choices import add_chosen_metrics, explain_unused, parse_choices
+from ragfault.evaluation.passage_places import ChunkPool
 from ragfault.evaluation.settings import EvaluationSettings
 from ragfault.evaluation.surveyed_traces import SurveyedTraces
 from ragfault.executors import ProcessExecutor, choose_executor
@@ -158,7 +159,8 @@ def evaluate(
         trace_source = make_rereadable(trace_source, input_folder)
         file_stamps = get_file_stamps(trace_source) if executor is not None else {}
         # The survey writes what the judge reads: all faults are shown before the first verdict, from one reading.
-        with SurveyedTraces(input_folder / "input" / SURVEYED_NAME, settings.unique == "none") as surveyed:
+        pool = ChunkPool() if judge.offers else None
+        with SurveyedTraces(input_folder / "input" / SURVEYED_NAME, settings.unique == "none", pool) as surveyed:
             on_bad = bad_lines.write if settings.skip_bad else ignore_report
             survey = _survey_input(trace_source, source_names, settings, surveyed.add, on_bad)
         is_spread = settings.executor is not None or settings.ray is not None or is_remote(out)
@@ -182,7 +184,7 @@ def evaluate(
                 fetch(lambda: read_unfinished(partial, surveyed.read()), on_notice)
             is_indexed = executor is not None and not surveyed.attempts.has_several
             index = _index_traces(trace_source, survey, file_stamps, settings) if is_indexed else None
-            job = EvaluationJob.create(partial, judge, selected, closed=surveyed.endings.closed)
+            job = EvaluationJob.create(partial, judge, selected, closed=surveyed.endings.closed, pool=pool)
             run_job(job, surveyed.read(), index, executor, report_progress, on_notice)
         return _report_unused(partial.finish(force=settings.force, usage=get_usage(judge)), settings)
 

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from ragfault.diagnosis.causes.storage import tabulate_causes
 from ragfault.evaluation.metric_choices import MetricChoice, parse_choices, score_chosen
+from ragfault.evaluation.passage_places import ChunkPool, locate_passages
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.tables import TableLike, is_memory_table, write_memory_table
@@ -250,9 +251,19 @@ class EvaluationJob(Struct, frozen=True, kw_only=True):
     choices: tuple[MetricChoice, ...] = ()
     # whether the answers of the run end with a stop
     closed: bool = False
+    # the chunks of all traces, if something is judged
+    pool: ChunkPool | None = None
 
     @classmethod
-    def create(cls, partial_run: PartialRun, judge: Judge, metrics: Iterable[Metric], *, closed: bool) -> EvaluationJob:
+    def create(
+        cls,
+        partial_run: PartialRun,
+        judge: Judge,
+        metrics: Iterable[Metric],
+        *,
+        closed: bool = False,
+        pool: ChunkPool | None = None,
+    ) -> EvaluationJob:
         """Create the job of scoring by these metrics."""
         metrics = list(metrics)
         return cls(
@@ -263,6 +274,7 @@ class EvaluationJob(Struct, frozen=True, kw_only=True):
             modules=list_metric_modules(metrics),
             choices=parse_choices(partial_run.plan.metrics_by),
             closed=closed,
+            pool=pool,
         )
 
 
@@ -422,5 +434,7 @@ def _score_traces(job: EvaluationJob, traces: list[Trace]) -> TableBlobs:
     """Judge and score traces, and encode the tables of their batch."""
     metrics = [parse_metric(text) for text in job.metrics]
     verdicts, scores = score_chosen(job.judge, metrics, traces, job.choices, job.gold)
+    if job.pool is not None:
+        verdicts = locate_passages(job.judge, traces, verdicts, job.pool)
     causes = tabulate_causes(traces, verdicts, job.gold, closed=job.closed)
     return encode_part(traces, verdicts, causes, scores)

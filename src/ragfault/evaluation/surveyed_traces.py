@@ -10,6 +10,7 @@ from typing import Any, Self
 import msgspec
 
 from ragfault.diagnosis.causes.endings import AnswerEndings
+from ragfault.evaluation.passage_places import ChunkPool
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.attempts import AttemptNames
 from ragfault.model.records import Trace
@@ -28,13 +29,17 @@ class SurveyedTraces:
     ['When?']
     """
 
-    def __init__(self, path: Path, numbered: bool = False) -> None:
-        """Make an empty file; with `numbered`, a repeated id is the next attempt of its query."""
+    def __init__(self, path: Path, numbered: bool = False, pool: ChunkPool | None = None) -> None:
+        """Make an empty file; with `numbered`, a repeated id is the next attempt of its query.
+
+        The chunks of all traces are added to the `pool`.
+        """
         self.path = path
         self._file: Any = None
         self._encoder = msgspec.msgpack.Encoder()
         self.attempts = AttemptNames(numbered)
         self.endings = AnswerEndings()
+        self.pool = pool
 
     def __enter__(self) -> Self:
         import pyarrow as pa
@@ -48,6 +53,8 @@ class SurveyedTraces:
     def add(self, trace: Trace) -> None:
         """Write the next trace. Raises OutputError if the disk is full."""
         self.endings.add(trace.answer)
+        if self.pool is not None:
+            self.pool.add(trace)
         content = self._encoder.encode(self.attempts.add(trace))
         with convert_write_errors(self.path):
             self._file.write(len(content).to_bytes(SIZE_BYTES, "big") + content)

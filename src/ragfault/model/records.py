@@ -424,6 +424,22 @@ class Usage(FrozenRecord, frozen=True):
         return Usage(cost=cost, **{name: getattr(self, name) + sign * getattr(other, name) for name in counts})
 
 
+class PassagePlace(FrozenRecord, frozen=True):
+    """Where the passage is that a query asks for, by the chunks that the run retrieved for all queries.
+
+    What is left of the two probabilities is that of its being in no chunk of the run.
+    """
+
+    shown: float
+    """The probability that it is among the chunks that were shown."""
+    elsewhere: float
+    """The probability that it is among those that were retrieved for other queries only."""
+    chunk: str | None = None
+    """The id of that chunk, if elsewhere is likeliest."""
+    quote: str | None = None
+    """How its text begins."""
+
+
 class MemberVerdicts(FrozenRecord, frozen=True):
     """All that one judge observed of one trace.
 
@@ -465,6 +481,8 @@ class Verdicts(MemberVerdicts, frozen=True):
     """Of a jury or a cascade: the verdicts of each judge that saw the trace, as it gave them."""
     chance: float | None = None
     """Of a cascade: the probability with which the trace was shown to the second judge."""
+    place: PassagePlace | None = None
+    """Where the passage is that the query asks for; None where gold or references tell, or nothing was compared."""
 
 
 class GoldVerdicts(Verdicts, frozen=True):

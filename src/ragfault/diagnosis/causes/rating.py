@@ -7,6 +7,7 @@ import re
 
 from ragfault.diagnosis.causes.endings import is_cut_off
 from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, OutcomeSource
+from ragfault.diagnosis.causes.retrieval import weigh_places
 from ragfault.diagnosis.records import Diagnosis
 from ragfault.judges.checks.claims import is_refusal
 from ragfault.judges.checks.languages import differ_in_language
@@ -26,6 +27,8 @@ or number of it (benchmarks/RESULTS.md, `python -m benchmarks.answer_key`)."""
 BAD_IF_PLAIN, BAD_IF_REFUSED = 0.95, 0.85
 """The same where the record shows that it is bad, such as a refusal although gold was shown, and for a refusal although
 the chunks hold the statements of the references; chosen, not measured."""
+ODDS_IF_MISSED = 4.0
+"""How much likelier a bad answer is than a right one where its passage was not shown; chosen, not measured."""
 OFF_TOPIC = 0.25
 """An answer with a relevance below this does not answer the question; chosen, not measured."""
 MAX_ERROR_WORDS = 40
@@ -101,7 +104,8 @@ def _rate_by_key(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis) -> floa
     agreement = verdicts.answer.agreement if verdicts.answer is not None and not trace.facts else None
     match diagnosis.key_outcome:
         case "right answer":
-            return BAD_IF_AGREEING if agreement is None or agreement < AGREEMENT_UNSURE[1] else 1 - agreement
+            read = agreement is not None and agreement >= AGREEMENT_UNSURE[1]
+            return _weigh_retrieval(1 - agreement, verdicts) if read and agreement is not None else BAD_IF_AGREEING
         case "wrong answer":
             return BAD_IF_LACKING if agreement is None or agreement > AGREEMENT_UNSURE[0] else 1 - agreement
         case "right refusal":
@@ -118,8 +122,19 @@ def _rate_by_key(trace: Trace, verdicts: Verdicts, diagnosis: Diagnosis) -> floa
                 return 1 - agreement
             if not refused and isinstance(verdicts, GoldVerdicts) and verdicts.covered is False:
                 # Chunks without the passage support what is not the answer: the judge of them tells nothing.
-                return 1 - agreement
+                return _weigh_retrieval(1 - agreement, verdicts)
     return None
+
+
+def _weigh_retrieval(p: float, verdicts: Verdicts) -> float:
+    """Return the probability that an answer is bad, as it was read beside its key, with what was retrieved for it.
+
+    Where gold was missed and the chunks do not say what the key says, an answer is right only by luck.
+    """
+    is_missed = isinstance(verdicts, GoldVerdicts) and verdicts.covered is False
+    if not is_missed or not verdicts.recall or all(item.covered for item in verdicts.recall):
+        return p
+    return p * ODDS_IF_MISSED / (p * ODDS_IF_MISSED + 1 - p)
 
 
 def _rate_by_judge(trace: Trace, verdicts: Verdicts, *, labeled: bool) -> float | None:
@@ -129,7 +144,10 @@ def _rate_by_judge(trace: Trace, verdicts: Verdicts, *, labeled: bool) -> float 
     """
     answer = verdicts.answer
     if answer is not None and answer.refused:
-        return BAD_IF_REFUSED if (labeled or verdicts.recall) and chunks_cover_query(trace, verdicts) else None
+        if (labeled or verdicts.recall) and chunks_cover_query(trace, verdicts):
+            return BAD_IF_REFUSED
+        # Wherever in the run the passage is, who asked could have had an answer.
+        return sum(weigh_places(verdicts)) if verdicts.place is not None else None
     claims = verdicts.claim or ()
     off_topic = answer is not None and answer.relevance is not None and answer.relevance < OFF_TOPIC
     grounded = answer.grounded if answer is not None else None
@@ -142,7 +160,8 @@ def _rate_by_judge(trace: Trace, verdicts: Verdicts, *, labeled: bool) -> float 
     # An answer one of whose claims fails is not right, and one whose claims all pass is not bad, by the judge.
     grounded = settle_groundedness(grounded, claims, failing=0.5, passing=0.5)
     on_topic = 0.5 + answer.relevance if off_topic and answer is not None and answer.relevance is not None else 1.0
-    return 1.0 - grounded * on_topic
+    # What stands in chunks that lack the passage is the answer to another question.
+    return 1.0 - grounded * on_topic * (1.0 - weigh_places(verdicts)[1])
 
 
 def is_other_language(trace: Trace) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 
 import numpy as np
 from msgspec import Struct
@@ -59,17 +60,49 @@ def observe_retrieval(trace: Trace, verdicts: Verdicts) -> RetrievalOutcome:
     return RetrievalOutcome(None if covers is None else "judge", float(covers or 0), None, useful, total)
 
 
+PLACES_OF_ANSWERS, PLACES_OF_REFUSALS = (0.7, 0.15, 0.15), (1 / 3, 1 / 3, 1 / 3)
+"""How often the passage of a query that was answered, or refused, is shown, elsewhere and nowhere, before anything is
+compared; chosen, not measured."""
+LIKELY_PLACE = 0.5
+"""The probability from which a passage is at a place."""
+
+
+def weigh_places(verdicts: Verdicts) -> tuple[float, float]:
+    """Return the probabilities that the passage of a query was shown, and retrieved for other queries only.
+
+    >>> from ragfault.model.records import PassagePlace
+    >>> weigh_places(Verdicts(trace="1", place=PassagePlace(shown=0.02, elsewhere=0.96)))
+    (0.087, 0.8944)
+    >>> weigh_places(Verdicts(trace="1"))
+    (0.0, 0.0)
+    """
+    place = verdicts.place
+    if place is None:
+        return 0.0, 0.0
+    refused = verdicts.answer is not None and verdicts.answer.refused
+    known = place.shown, place.elsewhere, 1 - place.shown - place.elsewhere
+    shown, elsewhere, nowhere = map(mul, known, PLACES_OF_REFUSALS if refused else PLACES_OF_ANSWERS)
+    total = shown + elsewhere + nowhere
+    return round(shown / total, 4), round(elsewhere / total, 4)
+
+
 def judge_coverage(trace: Trace, verdicts: Verdicts) -> bool | None:
     """Return whether the shown chunks cover the query; None where only what the judge misses speaks against it.
 
-    They do not if a part of the gold was missed and the chunks lack a statement of the reference. A judge that finds
-    something missing beside a relevant chunk is wrong too often to blame retrieval by it.
+    They do not if a part of the gold was missed and the chunks lack a statement of the reference. Without gold and
+    references the chunks of the whole run tell, if they do. A judge that finds something missing beside a relevant
+    chunk is wrong too often to blame retrieval by it.
     """
     covered = chunks_cover_query(trace, verdicts)
     if misses_gold(trace, verdicts) and not all(item.covered for item in verdicts.recall or ()):
         return False
     by_gold = isinstance(verdicts, GoldVerdicts) and verdicts.covered is not None
-    if covered is not False or by_gold or verdicts.recall:
+    if by_gold or verdicts.recall:
+        return covered
+    shown, elsewhere = weigh_places(verdicts)
+    if max(shown, elsewhere) > LIKELY_PLACE:
+        return shown > elsewhere
+    if covered is not False:
         return covered
     relevant = any(chunk.level in RELEVANT_LEVELS for chunk in verdicts.chunk or ())
     return None if relevant else False

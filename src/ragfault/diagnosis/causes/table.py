@@ -12,7 +12,7 @@ from ragfault.diagnosis.causes.costs import find_costs
 from ragfault.diagnosis.causes.endings import ends_within_sentence, is_cut_off
 from ragfault.diagnosis.causes.rating import describe_non_answer, is_other_language, rate_answer
 from ragfault.diagnosis.causes.records import AnswerCause, Stage
-from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold
+from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold, weigh_places
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
 from ragfault.judges.checks.claims import is_refusal
 from ragfault.judges.checks.lexicon import load_idf
@@ -327,7 +327,11 @@ def _find_not_retrieved(case: Case) -> Clue | None:
     if misses_gold(case.trace, case.verdicts):
         lacking = next((item.statement for item in case.verdicts.recall or () if not item.covered), case.trace.query)
         return Clue(LIKELY, lacking, "a part of the gold was not retrieved, and no chunk says this")
-    return None
+    place = case.verdicts.place
+    if place is None or place.chunk is None:
+        return None
+    reason = f"{place.chunk}, which other queries of the run got, has more of what is asked than any shown chunk"
+    return Clue(weigh_places(case.verdicts)[1], place.quote or "", reason, place.chunk)
 
 
 def _find_wrong_entity(case: Case) -> Clue | None:

@@ -1,0 +1,291 @@
+"""Where the passage is that a query asks for: shown, retrieved only for other queries of the run, or in no chunk of it.
+
+The chunks that a run retrieved for all of its queries are a sample of its corpus, as pooled runs are at TREC. A passage
+among them that answers a query better than what was shown was missed by retrieval, whatever the answer says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tomllib
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from functools import cache, cached_property
+from importlib.resources import files
+from operator import mul
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from ragfault.judges.assembly import observe_traces
+from ragfault.judges.checks.queries import TASK_QUERY
+from ragfault.judges.encoder.evidence import windows
+from ragfault.model.protocols import Judge, MeteredJudge
+from ragfault.model.records import Chunk, PassagePlace, Trace, Verdicts
+from ragfault.text.normalization import split_content_words
+
+MAX_POOL_SIZE = 4_000_000
+"""Characters of the chunks that are kept of a run, about 5,000 chunks; of more a sample is drawn by their digests."""
+MIN_POOL = 20
+"""Distinct chunks from which a run is a sample of its corpus; chosen, not measured."""
+MAX_CHUNK_SIZE = 20_000
+"""Characters of a chunk that are compared."""
+MAX_QUOTE_SIZE = 400
+"""Characters of the passage that are stored with the verdict."""
+WINDOW_WORDS = 60
+"""Words of a part of a chunk that is compared with a query: a long text has many of its words by chance."""
+LEAST_RELEVANCE = 0.01
+"""A relevance that is nearer to 0 or 1 counts as this one."""
+WORDS, READERS = "words", ("encoder",)
+"""The weights for shares of words alone, and the judges whose relevance has weights, too."""
+HISTORY_TURNS = 2
+"""Turns of the user before the query that are searched with it."""
+PLACES = ("shown", "elsewhere", "nowhere")
+Array = np.ndarray[Any, Any]
+
+
+class ChunkPool:
+    """The distinct chunks of a run, or a sample of them that does not depend on their order.
+
+    >>> pool = ChunkPool()
+    >>> pool.add(Trace(id="1", query="q", chunks=(Chunk(id="a", text="Dogs stay on the lower deck."),)))
+    >>> hit = pool.search("Where do dogs stay?", hidden=())
+    >>> hit.chunk.id, hit.share
+    ('a', 1.0)
+    """
+
+    def __init__(self) -> None:
+        self._chunks: dict[bytes, Chunk] = {}
+        self._size = 0
+        self._last = b"\xff" * 8
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_pool, (self._chunks, self._last)
+
+    def add(self, trace: Trace) -> None:
+        """Add the chunks of a trace."""
+        for chunk in trace.chunks or ():
+            text = chunk.text[:MAX_CHUNK_SIZE]
+            key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            if text.strip() and key <= self._last and key not in self._chunks:
+                self._chunks[key] = Chunk(id=chunk.id, text=text)
+                self._size += len(text)
+        while self._size > MAX_POOL_SIZE:
+            self._halve()
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def _halve(self) -> None:
+        """Keep the half of the chunks whose digests are lowest."""
+        order = sorted(self._chunks)
+        self._last = order[(len(order) - 1) // 2]
+        self._chunks = {key: chunk for key, chunk in self._chunks.items() if key <= self._last}
+        self._size = sum(len(chunk.text) for chunk in self._chunks.values())
+
+    @cached_property
+    def _listed(self) -> list[Chunk]:
+        return [self._chunks[key] for key in sorted(self._chunks)]
+
+    @cached_property
+    def _windows(self) -> tuple[Array, dict[str, Array]]:
+        """The rows of the chunks that windows are from, and the windows that have a word."""
+        rows: list[int] = []
+        numbers = defaultdict(list)
+        for row, chunk in enumerate(self._listed):
+            for words in _split_windows(chunk.text):
+                for word in words:
+                    numbers[word].append(len(rows))
+                rows.append(row)
+        return np.array(rows, np.int64), {word: np.array(places) for word, places in numbers.items()}
+
+    def weigh(self, query: str) -> dict[str, float]:
+        """Return the words of a query with their weight, by how many chunks have them; the sum of all is 1."""
+        words = sorted(frozenset(split_content_words(query)))
+        rows, numbers = self._windows
+        found = [len(numbers.get(word, ())) or 0.5 for word in words]
+        weights = [math.log(1 + len(rows) / count) for count in found]
+        total = math.fsum(weights)
+        return {word: weight / total for word, weight in zip(words, weights, strict=True)} if total else {}
+
+    def search(self, query: str, hidden: Collection[str]) -> PoolHit | None:
+        """Return the chunk, without those of the texts `hidden`, that has most of the words of a query by weight."""
+        ranked = self.rank(query, len(hidden) + 1)
+        texts = frozenset(text[:MAX_CHUNK_SIZE] for text in hidden)
+        return next((hit for hit in ranked if hit.chunk.text not in texts), None)
+
+    def rank(self, query: str, count: int) -> list[PoolHit]:
+        """Return the chunks that have most of the words of a query by weight, those with none left out."""
+        rows, numbers = self._windows
+        of_windows, shares = np.zeros(len(rows)), np.zeros(len(self._listed))
+        for word, weight in self.weigh(query).items():
+            of_windows[numbers.get(word, [])] += weight
+        np.maximum.at(shares, rows, of_windows)
+        # A stable order: chunks with the same words come in the order of their digests.
+        order = np.argsort(-shares, kind="stable")[:count].tolist()
+        return [PoolHit(self._listed[row], round(float(shares[row]), 6)) for row in order if shares[row] > 0]
+
+
+class PoolHit(NamedTuple):
+    """A chunk of the pool that was found."""
+
+    chunk: Chunk
+    share: float
+    """The share of the query's words that it has, by their weight."""
+
+
+def _restore_pool(chunks: dict[bytes, Chunk], last: bytes) -> ChunkPool:
+    pool = ChunkPool()
+    pool._chunks, pool._last = chunks, last
+    return pool
+
+
+class PlaceEvidence(NamedTuple):
+    """What tells where a passage is."""
+
+    shown_share: float
+    """The largest share of the query's words, by their weight, in a window of a chunk that was shown."""
+    other_share: float
+    """That of the other chunk of the run that has most of them."""
+    shown_relevance: float | None = None
+    """The relevance of the best chunk that was shown; None without a judge whose relevance the weights know."""
+    other_relevance: float = 0.0
+    """That of the other chunk."""
+
+    @property
+    def inputs(self) -> list[float]:
+        """Return the inputs of the weights: shares, log-odds of the relevances if known, and the products of both."""
+        shares = [self.shown_share, self.other_share]
+        if self.shown_relevance is None:
+            return shares
+        odds = [_compute_odds(self.shown_relevance), _compute_odds(self.other_relevance)]
+        return [*shares, *odds, *map(mul, shares, odds)]
+
+
+def _compute_odds(p: float) -> float:
+    p = min(max(p, LEAST_RELEVANCE), 1 - LEAST_RELEVANCE)
+    return math.log(p / (1 - p))
+
+
+@cache
+def load_weights() -> dict[str, Array]:
+    """Load the fitted weights (`training/places.py`): for each reader a row a place, the intercept last."""
+    content = tomllib.loads(files(__package__).joinpath("passage_places.toml").read_text("utf-8"))
+    return {reader: np.array([rows[place] for place in PLACES]) for reader, rows in content.items()}
+
+
+def predict_place(evidence: PlaceEvidence, reader: str = WORDS) -> tuple[float, float]:
+    """Return the probabilities that the passage was shown, and that it is elsewhere, all three places being as likely.
+
+    >>> predict_place(PlaceEvidence(0.9, 0.3))[0] > 0.7, predict_place(PlaceEvidence(0.2, 0.8))[1] > 0.9
+    (True, True)
+    """
+    odds = load_weights()[reader] @ np.array([*evidence.inputs, 1.0])
+    parts = np.exp(odds - odds.max())
+    shown, elsewhere, _ = (parts / parts.sum()).round(4).tolist()
+    return shown, elsewhere
+
+
+class Search(NamedTuple):
+    """A query with the chunks that were shown, and the other one of the run that has most of its words."""
+
+    query: str
+    shown: Sequence[Chunk]
+    other: Chunk | None
+    evidence: PlaceEvidence
+
+    @classmethod
+    def of_pool(cls, query: str, shown: Sequence[Chunk], pool: ChunkPool, hidden: Collection[str] = ()) -> Search:
+        """Search the pool, without the shown chunks and the texts that are `hidden`."""
+        weights = pool.weigh(query)
+        other = pool.search(query, [*hidden, *(chunk.text for chunk in shown)])
+        share = max((_share_words(weights, chunk.text) for chunk in shown), default=0.0)
+        return cls(query, shown, other and other.chunk, PlaceEvidence(share, other.share if other else 0.0))
+
+    def describe(self, reader: str) -> PassagePlace:
+        """Describe where the passage is."""
+        shown, elsewhere = predict_place(self.evidence, reader)
+        if self.other is None or elsewhere <= max(shown, 1 - shown - elsewhere):
+            return PassagePlace(shown=shown, elsewhere=elsewhere)
+        quote = " ".join(self.other.text.split())[:MAX_QUOTE_SIZE]
+        return PassagePlace(shown=shown, elsewhere=elsewhere, chunk=self.other.id, quote=quote)
+
+
+def _share_words(weights: dict[str, float], text: str) -> float:
+    """Return the largest share of the weights that the words of a window of a text have."""
+    windows = _split_windows(text[:MAX_CHUNK_SIZE])
+    shares = (math.fsum(weight for word, weight in weights.items() if word in words) for words in windows)
+    return round(max(shares, default=0.0), 6)
+
+
+def _split_windows(text: str) -> list[frozenset[str]]:
+    """Return the words of each window of a text: chunks of any length are compared by parts of one length."""
+    return [frozenset(split_content_words(window)) for window in windows([text], WINDOW_WORDS)]
+
+
+def read_searches(judge: Judge, searches: Sequence[Search]) -> list[Search]:
+    """Return searches with the relevance of what was shown and of the other chunk, by a judge of `READERS`."""
+    listed = [[*search.shown, *([search.other] if search.other else [])] for search in searches]
+    asked = [
+        Trace(
+            id=str(number),
+            query=search.query,
+            chunks=tuple(Chunk(id=str(place), text=chunk.text[:MAX_CHUNK_SIZE]) for place, chunk in enumerate(chunks)),
+        )
+        for number, (search, chunks) in enumerate(zip(searches, listed, strict=True))
+    ]
+    read = []
+    for search, verdicts in zip(searches, observe_traces(judge, asked) if asked else (), strict=True):
+        relevance = [item.relevance or 0.0 for item in verdicts.chunk or ()]
+        shown = max(relevance[: len(search.shown)], default=0.0)
+        other = max(relevance[len(search.shown) :], default=0.0)
+        evidence = search.evidence._replace(shown_relevance=shown, other_relevance=other)
+        read.append(search._replace(evidence=evidence))
+    return read
+
+
+def join_query(trace: Trace) -> str:
+    """Return the query of a trace after the last turns of the user."""
+    turns = [turn.text for turn in trace.history or () if turn.role == "user"]
+    return " ".join([*turns[-HISTORY_TURNS:], trace.query])
+
+
+def locate_passages(
+    judge: Judge, traces: Sequence[Trace], verdicts: Sequence[Verdicts], pool: ChunkPool
+) -> list[Verdicts]:
+    """Return the verdicts with the place of the passage where neither gold nor a reference tells it.
+
+    A pool of fewer than `MIN_POOL` chunks is no sample of a corpus: nothing is added then. A judge of `READERS` reads
+    the other chunk, too; one that costs money is not asked again.
+
+    >>> from ragfault.judges.loading import load_judge
+    >>> texts = ["Dogs stay on the lower deck.", *(f"Cars pay at gate {number}." for number in range(MIN_POOL))]
+    >>> chunks = [Chunk(id=text, text=text) for text in texts]
+    >>> asked = [Trace(id=c.id, query="Where do dogs stay?", answer="?", chunks=(c,)) for c in chunks]
+    >>> pool = ChunkPool()
+    >>> for trace in asked:
+    ...     pool.add(trace)
+    >>> empty = [Verdicts(trace=trace.id) for trace in asked]
+    >>> [seen.place.chunk for seen in locate_passages(load_judge("lexical"), asked, empty, pool)][:2]
+    [None, 'Dogs stay on the lower deck.']
+    """
+    if len(pool) < MIN_POOL:
+        return list(verdicts)
+    rows = [row for row, pair in enumerate(zip(traces, verdicts, strict=True)) if _is_unknown(*pair)]
+    searches = [Search.of_pool(join_query(traces[row]), traces[row].chunks or (), pool) for row in rows]
+    name = judge.fingerprint.split("/")[0]
+    reader = name if name in READERS and not isinstance(judge, MeteredJudge) else WORDS
+    located = list(verdicts)
+    for row, search in zip(rows, searches if reader == WORDS else read_searches(judge, searches), strict=True):
+        located[row] = replace(located[row], place=search.describe(reader))
+    return located
+
+
+def _is_unknown(trace: Trace, verdicts: Verdicts) -> bool:
+    """Return whether nothing else tells where the passage is that an answer needs."""
+    is_told = trace.gold is not None or trace.answerable is not None or bool(verdicts.recall)
+    has_texts = trace.chunks is not None and all(chunk.text.strip() for chunk in trace.chunks)
+    is_task = not trace.query.strip() or TASK_QUERY.match(trace.query) is not None
+    return bool(trace.answer) and has_texts and not is_told and not is_task
