@@ -27,6 +27,7 @@ from ragfault.model.records import (
     Evidence,
     FactVerdict,
     Gold,
+    PassagePlace,
     RecallVerdict,
     Step,
     Trace,
@@ -60,6 +61,7 @@ FALSE = replace(RIGHT, answer=BASELESS, claim=(replace(RIGHT.claim[0], support="
 INVENTED = replace(RIGHT, answer=BASELESS, claim=(replace(RIGHT.claim[0], support="unsupported", p=0.05),))
 FANFARE = "A fanfare is blown at 09:15 by two men."
 REFUSED = replace(RIGHT, claim=(), answer=AnswerVerdict(relevance=None, refused=True))
+LOST = replace(REFUSED, place=PassagePlace(shown=0.1, elsewhere=0.8, chunk="tide", lost=True))
 MISSED = replace(TRACE, chunks=(OTHER,))
 KEYLESS = replace(TRACE, gold=None, reference=None)
 USELESS = replace(INVENTED, chunk=RIGHT.chunk[1:])
@@ -88,7 +90,7 @@ CASES: dict[CauseName, tuple[Trace, Verdicts]] = {
             answer="I do not know.",
             steps=(Step(id="s1", kind="rewrite", output="when does it open"),),
         ),
-        REFUSED,
+        LOST,
     ),
     "history_ignored": (
         replace(
@@ -98,7 +100,7 @@ CASES: dict[CauseName, tuple[Trace, Verdicts]] = {
             steps=(Step(id="s1", kind="retrieve", input="and when does it open?"),),
             answer="I do not know.",
         ),
-        REFUSED,
+        LOST,
     ),
     "stale_source": (
         replace(TRACE, chunks=(EXPIRED, OTHER), reference="At 06:10.", time=datetime(2024, 5, 1, tzinfo=UTC)),
@@ -406,14 +408,14 @@ def test_an_answer_that_is_wrong_though_the_key_supports_its_claims_leaves_somet
     assert look(trace, verdicts).cause == "left_out"
 
 
-def test_a_query_that_opens_with_and_follows_up():
-    """It joins on to what was said before, though it has no pronoun."""
-    steps = (Step(id="s1", kind="retrieve", input="And at night?"),)
-    history = (ConversationTurn(role="user", text="When does the gate open?"),)
-    trace = replace(MISSED, query="And at night?", history=history, steps=steps, answer="I do not know.")
-    assert look(trace, REFUSED).cause == "history_ignored"
-    asked = replace(trace, query="Where do I pay?", steps=(replace(steps[0], input="Where do I pay?"),))
-    assert look(asked, REFUSED).cause == "not_retrieved"
+def test_a_searched_text_is_at_fault_only_if_it_lost_the_passage():
+    """The passage was missed in both cases; the chunks of the run tell whether the search asked for it."""
+    trace, _ = CASES["history_ignored"]
+    assert look(trace, REFUSED).cause == "not_retrieved"
+    alone = replace(trace, history=None)
+    assert look(alone, LOST).cause == "not_retrieved"
+    rewritten = replace(trace, steps=(Step(id="s1", kind="rewrite", output="the Hollin Gate"),))
+    assert look(rewritten, LOST).cause == "query_changed"
 
 
 def test_a_right_refusal_invents_nothing():
@@ -437,12 +439,28 @@ def test_the_key_decides_where_the_passage_was_not_retrieved(agreement: float, o
     assert look(replace(MISSED, reference="By the keeper's clock."), verdicts).rating.outcome == outcome
 
 
-def test_a_follow_up_without_recorded_steps_was_searched_alone_if_no_chunk_is_about_the_turns_before():
+def test_a_follow_up_without_recorded_steps_was_searched_as_it_stands():
     trace, verdicts = CASES["history_ignored"]
-    silent = replace(trace, steps=None, query="and when do harbour dues fall due?")
-    assert look(silent, verdicts).cause == "history_ignored"
-    known = replace(silent, history=(ConversationTurn(role="user", text="I ask about dues of the harbour office."),))
-    assert look(known, verdicts).cause == "not_retrieved"
+    assert look(replace(trace, steps=None), verdicts).cause == "history_ignored"
+
+
+@pytest.mark.parametrize(
+    ("shown", "elsewhere", "outcome", "cause"),
+    [(0.9, 0.05, "bad", "refused"), (0.05, 0.9, "bad", "not_retrieved"), (0.05, 0.05, "right", None)],
+)
+def test_a_refusal_without_a_key_is_right_only_if_no_chunk_of_the_run_holds_the_passage(
+    shown: float, elsewhere: float, outcome: str, cause: str | None
+):
+    place = PassagePlace(shown=shown, elsewhere=elsewhere, chunk="tide" if elsewhere > 0.5 else None)
+    found = look(replace(KEYLESS, answer="I do not know."), replace(REFUSED, place=place))
+    assert (found.rating.outcome, found.cause) == (outcome, cause)
+
+
+def test_an_answer_from_chunks_without_the_passage_is_bad_though_they_support_it():
+    place = PassagePlace(shown=0.01, elsewhere=0.98, chunk="tide", quote=SHOWN.text)
+    trace = replace(KEYLESS, chunks=(OTHER,))
+    found = look(trace, replace(RIGHT, place=place))
+    assert (found.rating.outcome, found.cause, found.chunk) == ("bad", "not_retrieved", "tide")
 
 
 def test_an_answer_beside_a_reference_that_refuses_should_have_refused():

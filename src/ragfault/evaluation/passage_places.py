@@ -24,12 +24,14 @@ from ragfault.judges.checks.queries import TASK_QUERY
 from ragfault.judges.encoder.evidence import windows
 from ragfault.model.protocols import Judge, MeteredJudge
 from ragfault.model.records import Chunk, PassagePlace, Trace, Verdicts
+from ragfault.model.rules import find_searched
 from ragfault.text.normalization import split_content_words
 
 MAX_POOL_SIZE = 4_000_000
 """Characters of the chunks that are kept of a run, about 5,000 chunks; of more a sample is drawn by their digests."""
 MIN_POOL = 20
 """Distinct chunks from which a run is a sample of its corpus; chosen, not measured."""
+DIGEST_BITS = 64
 MAX_CHUNK_SIZE = 20_000
 """Characters of a chunk that are compared."""
 MAX_QUOTE_SIZE = 400
@@ -57,19 +59,21 @@ class ChunkPool:
     """
 
     def __init__(self) -> None:
-        self._chunks: dict[bytes, Chunk] = {}
+        self._chunks: dict[int, Chunk] = {}
         self._size = 0
-        self._last = b"\xff" * 8
+        self._limit = 1 << DIGEST_BITS
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restore_pool, (self._chunks, self._last)
+    def __getstate__(self) -> dict[str, Any]:
+        # What a worker needs; it builds the rest where it searches.
+        return {name: self.__dict__[name] for name in ("_chunks", "_size", "_limit")}
 
     def add(self, trace: Trace) -> None:
         """Add the chunks of a trace."""
         for chunk in trace.chunks or ():
             text = chunk.text[:MAX_CHUNK_SIZE]
-            key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            if text.strip() and key <= self._last and key not in self._chunks:
+            digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BITS // 8).digest()
+            key = int.from_bytes(digest, "big")
+            if text.strip() and key < self._limit and key not in self._chunks:
                 self._chunks[key] = Chunk(id=chunk.id, text=text)
                 self._size += len(text)
         while self._size > MAX_POOL_SIZE:
@@ -79,10 +83,9 @@ class ChunkPool:
         return len(self._chunks)
 
     def _halve(self) -> None:
-        """Keep the half of the chunks whose digests are lowest."""
-        order = sorted(self._chunks)
-        self._last = order[(len(order) - 1) // 2]
-        self._chunks = {key: chunk for key, chunk in self._chunks.items() if key <= self._last}
+        """Keep the chunks whose digests are in the lower half: which these are does not depend on their order."""
+        self._limit //= 2
+        self._chunks = {key: chunk for key, chunk in self._chunks.items() if key < self._limit}
         self._size = sum(len(chunk.text) for chunk in self._chunks.values())
 
     @cached_property
@@ -110,6 +113,17 @@ class ChunkPool:
         total = math.fsum(weights)
         return {word: weight / total for word, weight in zip(words, weights, strict=True)} if total else {}
 
+    @cached_property
+    def _by_name(self) -> dict[str, list[Chunk]]:
+        named = defaultdict(list)
+        for chunk in self._listed:
+            named[chunk.id].append(chunk)
+        return dict(named)
+
+    def list_named(self, name: str) -> list[Chunk]:
+        """List the chunks with an id."""
+        return self._by_name.get(name, [])
+
     def search(self, query: str, hidden: Collection[str]) -> PoolHit | None:
         """Return the chunk, without those of the texts `hidden`, that has most of the words of a query by weight."""
         ranked = self.rank(query, len(hidden) + 1)
@@ -134,12 +148,6 @@ class PoolHit(NamedTuple):
     chunk: Chunk
     share: float
     """The share of the query's words that it has, by their weight."""
-
-
-def _restore_pool(chunks: dict[bytes, Chunk], last: bytes) -> ChunkPool:
-    pool = ChunkPool()
-    pool._chunks, pool._last = chunks, last
-    return pool
 
 
 class PlaceEvidence(NamedTuple):
@@ -204,13 +212,13 @@ class Search(NamedTuple):
         share = max((_share_words(weights, chunk.text) for chunk in shown), default=0.0)
         return cls(query, shown, other and other.chunk, PlaceEvidence(share, other.share if other else 0.0))
 
-    def describe(self, reader: str) -> PassagePlace:
-        """Describe where the passage is."""
+    def describe(self, reader: str, *, lost: bool = False) -> PassagePlace:
+        """Describe where the passage is, and whether the query lost it on the way."""
         shown, elsewhere = predict_place(self.evidence, reader)
         if self.other is None or elsewhere <= max(shown, 1 - shown - elsewhere):
-            return PassagePlace(shown=shown, elsewhere=elsewhere)
+            return PassagePlace(shown=shown, elsewhere=elsewhere, lost=lost)
         quote = " ".join(self.other.text.split())[:MAX_QUOTE_SIZE]
-        return PassagePlace(shown=shown, elsewhere=elsewhere, chunk=self.other.id, quote=quote)
+        return PassagePlace(shown=shown, elsewhere=elsewhere, chunk=self.other.id, quote=quote, lost=lost)
 
 
 def _share_words(weights: dict[str, float], text: str) -> float:
@@ -222,7 +230,13 @@ def _share_words(weights: dict[str, float], text: str) -> float:
 
 def _split_windows(text: str) -> list[frozenset[str]]:
     """Return the words of each window of a text: chunks of any length are compared by parts of one length."""
-    return [frozenset(split_content_words(window)) for window in windows([text], WINDOW_WORDS)]
+    parts = []
+    for window in windows([text], WINDOW_WORDS):
+        words = window.split()
+        # A list or a log may have no ends of sentences.
+        for start in range(0, len(words), 2 * WINDOW_WORDS):
+            parts.append(frozenset(split_content_words(" ".join(words[start : start + 2 * WINDOW_WORDS]))))
+    return parts
 
 
 def read_searches(judge: Judge, searches: Sequence[Search]) -> list[Search]:
@@ -252,13 +266,32 @@ def join_query(trace: Trace) -> str:
     return " ".join([*turns[-HISTORY_TURNS:], trace.query])
 
 
+def loses_passage(trace: Trace, search: Search, pool: ChunkPool) -> bool:
+    """Return whether the searched texts lost what the query asks for: see `PassagePlace.lost`.
+
+    The passage that was missed is the gold that the run retrieved for other queries, else the other chunk.
+    """
+    gold = trace.gold.chunks if trace.gold is not None else {}
+    missed = [chunk.text for name, grade in gold.items() if grade > 0 for chunk in pool.list_named(name)]
+    shown = [chunk.text for chunk in search.shown]
+    missed = [text for text in missed or ([search.other.text] if search.other else []) if text not in shown]
+
+    def prefers_missed(query: str) -> bool:
+        weights = pool.weigh(query)
+        best, beaten = (max((_share_words(weights, text) for text in texts), default=0.0) for texts in (missed, shown))
+        return best > beaten
+
+    _, searched = find_searched(trace)
+    return prefers_missed(search.query) and not prefers_missed(searched)
+
+
 def locate_passages(
     judge: Judge, traces: Sequence[Trace], verdicts: Sequence[Verdicts], pool: ChunkPool
 ) -> list[Verdicts]:
-    """Return the verdicts with the place of the passage where neither gold nor a reference tells it.
+    """Return the verdicts with the place of the passage that each query asks for.
 
-    A pool of fewer than `MIN_POOL` chunks is no sample of a corpus: nothing is added then. A judge of `READERS` reads
-    the other chunk, too; one that costs money is not asked again.
+    A pool of fewer than `MIN_POOL` chunks is no sample of a corpus: nothing is added then. Where neither gold nor a
+    reference tells the place, a judge of `READERS` reads the other chunk, too; one that costs money is not asked again.
 
     >>> from ragfault.judges.loading import load_judge
     >>> texts = ["Dogs stay on the lower deck.", *(f"Cars pay at gate {number}." for number in range(MIN_POOL))]
@@ -273,19 +306,24 @@ def locate_passages(
     """
     if len(pool) < MIN_POOL:
         return list(verdicts)
-    rows = [row for row, pair in enumerate(zip(traces, verdicts, strict=True)) if _is_unknown(*pair)]
-    searches = [Search.of_pool(join_query(traces[row]), traces[row].chunks or (), pool) for row in rows]
     name = judge.fingerprint.split("/")[0]
     reader = name if name in READERS and not isinstance(judge, MeteredJudge) else WORDS
-    located = list(verdicts)
-    for row, search in zip(rows, searches if reader == WORDS else read_searches(judge, searches), strict=True):
-        located[row] = replace(located[row], place=search.describe(reader))
+    located, unknown = list(verdicts), {}
+    for row, (trace, seen) in enumerate(zip(traces, verdicts, strict=True)):
+        if not _is_comparable(trace):
+            continue
+        search = Search.of_pool(join_query(trace), trace.chunks or (), pool)
+        located[row] = replace(seen, place=search.describe(WORDS, lost=loses_passage(trace, search, pool)))
+        if trace.gold is None and trace.answerable is None and not seen.recall:
+            unknown[row] = search
+    if reader != WORDS:
+        for row, search in zip(unknown, read_searches(judge, list(unknown.values())), strict=True):
+            place = located[row].place
+            located[row] = replace(located[row], place=search.describe(reader, lost=place is not None and place.lost))
     return located
 
 
-def _is_unknown(trace: Trace, verdicts: Verdicts) -> bool:
-    """Return whether nothing else tells where the passage is that an answer needs."""
-    is_told = trace.gold is not None or trace.answerable is not None or bool(verdicts.recall)
+def _is_comparable(trace: Trace) -> bool:
     has_texts = trace.chunks is not None and all(chunk.text.strip() for chunk in trace.chunks)
     is_task = not trace.query.strip() or TASK_QUERY.match(trace.query) is not None
-    return bool(trace.answer) and has_texts and not is_told and not is_task
+    return bool(trace.answer) and has_texts and not is_task

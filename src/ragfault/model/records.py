@@ -438,6 +438,9 @@ class PassagePlace(FrozenRecord, frozen=True):
     """The id of that chunk, if elsewhere is likeliest."""
     quote: str | None = None
     """How its text begins."""
+    lost: bool = False
+    """True if the passage that was missed has more of the words of the query, with the turns before it, than any shown
+    chunk has, and not more of the words that were searched."""
 
 
 class MemberVerdicts(FrozenRecord, frozen=True):

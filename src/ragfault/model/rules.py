@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from ragfault.model.errors import InputError
-from ragfault.model.records import Chunk, ClaimVerdict, GoldVerdicts, Trace, Verdicts
+from ragfault.model.records import Chunk, ClaimVerdict, GoldVerdicts, Step, Trace, Verdicts
 from ragfault.text.similarity import score_quote_match
 from ragfault.text.times import assume_utc, find_asked_time
 
@@ -79,6 +79,18 @@ def chunks_cover_query(trace: Trace, verdicts: Verdicts, threshold: float = COVE
     if not verdicts.chunk or verdicts.missing is None:
         return None
     return not verdicts.missing and any(chunk.level in RELEVANT_LEVELS for chunk in verdicts.chunk)
+
+
+def find_searched(trace: Trace) -> tuple[Step | None, str]:
+    """Return the last text that was searched for a trace, with its step; its query where no step says otherwise.
+
+    >>> find_searched(Trace(id="1", query="And on Sundays?"))
+    (None, 'And on Sundays?')
+    """
+    steps = trace.steps or ()
+    texts = [(step, step.input) for step in steps if step.kind == "retrieve" and step.input]
+    texts = texts or [(step, step.output) for step in steps if step.kind == "rewrite" and step.output]
+    return texts[-1] if texts else (None, trace.query)
 
 
 def is_right_refusal(verdicts: Verdicts) -> bool:

@@ -15,16 +15,13 @@ from ragfault.diagnosis.causes.records import AnswerCause, Stage
 from ragfault.diagnosis.causes.retrieval import judge_coverage, misses_gold, weigh_places
 from ragfault.diagnosis.records import Diagnosis, ProblemKind, TraceProblem
 from ragfault.judges.checks.claims import is_refusal
-from ragfault.judges.checks.lexicon import load_idf
-from ragfault.metrics.steps import list_constraints
 from ragfault.model.causes import CauseName
 from ragfault.model.finish_reasons import get_finish_kind
 from ragfault.model.gold_evidence import has_answer_key
 from ragfault.model.records import GoldVerdicts, Trace, Verdicts
-from ragfault.model.rules import BAD_SUPPORT
+from ragfault.model.rules import BAD_SUPPORT, find_searched
 from ragfault.text.entities import EntityIndex, extract_entities
-from ragfault.text.frames import COORDINATORS
-from ragfault.text.normalization import normalize_answer, split_content_words, split_words
+from ragfault.text.normalization import normalize_answer
 
 
 class Case(Struct, frozen=True):
@@ -75,9 +72,6 @@ CONTRADICTION_READERS = ("encoder",)
 """Judges whose label tells what contradicts the chunks from what is invented better than the nearest sentence does: on
 claims that they doubt, the sentence adds 2 of 138 contradictions and takes 26 of 283 inventions for some
 (`python -m benchmarks.contradictions DATA --judge encoder`)."""
-MIN_OVERLAP = 0.5
-"""A rewriting with less of the query's words, by their rarity, is about something else; chosen, not measured."""
-PRONOUNS = frozenset({"it", "its", "they", "them", "their", "he", "she", "him", "his", "her", "this", "these", "those"})
 
 
 def find_cause(
@@ -169,69 +163,25 @@ def _find_other_language(case: Case) -> Clue | None:
 
 
 def _find_changed_query(case: Case) -> Clue | None:
-    """Find a rewriting that lost a name, number, negation or date of the query, or most of what it is about.
-
-    It is one only where the passage was not found. What a query is about are its words by their rarity.
-    """
-    if case.covered:
-        return None
-    asked = list_constraints(case.trace.query)
-    known = asked.union(*(list_constraints(turn.text) for turn in case.trace.history or ()))
-    for step in case.trace.steps or ():
-        if step.kind != "rewrite" or not step.output:
-            continue
-        rewritten = list_constraints(step.output)
-        lost, invented = asked - rewritten, rewritten - known
-        if lost or (invented and not asked <= rewritten):
-            return Clue(LIKELY, step.output, f"the rewriting lost {', '.join(sorted(lost))}", step=step.id)
-        if case.covered is False and _measure_overlap(case.trace.query, step.output) < MIN_OVERLAP:
-            return Clue(LIKELY, step.output, "the rewriting is about something else", step=step.id)
-    return None
-
-
-def _measure_overlap(query: str, rewritten: str) -> float:
-    """Return the share of a query's content words, by their rarity, that a rewriting has."""
-    words, table = frozenset(split_content_words(query)), load_idf()
-    shared = words.intersection(split_content_words(rewritten))
-    return table.sum_rarity(shared) / table.sum_rarity(words) if words else 1.0
+    """Find a rewriting, or another text that was searched, that lost what the query asks for."""
+    return _find_lost(case, is_query=False)
 
 
 def _find_ignored_history(case: Case) -> Clue | None:
-    """Find a follow-up that was searched as it stands, and whose passage was not found.
+    """Find a follow-up that was searched as it stands: what it asks for is in the turns before it."""
+    return _find_lost(case, is_query=True) if case.trace.history else None
 
-    A rewriting that returns what it was given did not rewrite. A query follows up if it points back by a pronoun, opens
-    with a word that joins it to what was said, or names nothing while the user's turns before it do. Where no search
-    was recorded, what came back shows it.
-    """
-    trace = case.trace
-    if case.covered is not False or not trace.history or not _follows_up(trace):
+
+def _find_lost(case: Case, *, is_query: bool) -> Clue | None:
+    """Find a missed passage that the query asks for and the searched text, the query itself or another, does not."""
+    trace, place = case.trace, case.verdicts.place
+    if case.covered is not False or place is None or not place.lost:
         return None
-    retrieving = [step for step in trace.steps or () if step.kind == "retrieve" and step.input]
-    rewriting = [step for step in trace.steps or () if step.kind == "rewrite" and step.output]
-    searched = [(step, step.input or "") for step in retrieving] or [(step, step.output or "") for step in rewriting]
-    sure = LIKELY if has_answer_key(trace) else POSSIBLE
-    if not searched and _is_about_query_alone(trace):
-        return Clue(POSSIBLE, trace.query, "the chunks have words of this question and few of the turns before it")
-    if not searched or any(normalize_answer(text) != normalize_answer(trace.query) for _, text in searched):
+    step, text = find_searched(trace)
+    if (normalize_answer(text) == normalize_answer(trace.query)) != is_query:
         return None
-    step, text = searched[0]
-    return Clue(sure, text, "a follow-up was searched without its history", step=step.id)
-
-
-def _is_about_query_alone(trace: Trace) -> bool:
-    """Return whether the chunks have fewer words of the user's turns before than of the query, and not most of them."""
-    shown = " ".join(chunk.text for chunk in trace.chunks or ())
-    before = " ".join(turn.text for turn in trace.history or () if turn.role == "user")
-    share = _measure_overlap(before, shown)
-    return bool(shown) and share < min(MIN_OVERLAP, _measure_overlap(trace.query, shown))
-
-
-def _follows_up(trace: Trace) -> bool:
-    words = split_words(trace.query)
-    if not PRONOUNS.isdisjoint(words) or not COORDINATORS.isdisjoint(words[:1]):
-        return True
-    named = [extract_entities(turn.text) for turn in trace.history or () if turn.role == "user"]
-    return not extract_entities(trace.query) and any(named)
+    reason = "the passage has no more of what was searched than a chunk that was shown"
+    return Clue(LIKELY if has_answer_key(trace) else POSSIBLE, text, reason, step=step.id if step else None)
 
 
 def _find_stale_source(case: Case) -> Clue | None:
