@@ -96,13 +96,13 @@ def test_an_edited_answer_key_makes_no_answer_bad(baseline: Run, folder: Path):
 
 
 def test_a_refusal_of_what_the_other_run_answers_is_bad(folder: Path):
-    """Without an answer key a refusal alone is unsure; beside a right answer from the same chunks it is bad."""
+    """Its chunks answer it, as the other run shows, and they have the words of the query as no other chunk has."""
     keyless = [replace(item, reference=None, gold=None) for item in RIGHT]
     refused = [replace(item, answer="I do not know.") if at < 9 else item for at, item in enumerate(keyless)]
     before = evaluate(keyless, folder / "keyless", judge=LEXICAL, metrics=METRICS)
     answers = count_changes(before, folder, "refused", refused)
     assert (answers.unsure, answers.became_bad, answers.causes[0].cause) == (0, 9, "refused")
-    assert analyze(folder / "refused").answers.refusals == 9
+    assert analyze(folder / "refused").answers.bad == 9
 
 
 def test_renamed_chunks_make_no_answer_bad(baseline: Run, folder: Path):

@@ -486,7 +486,26 @@ def test_a_source_is_wrong_by_exclusion_where_its_passage_supports_what_the_key_
     ],
 )
 def test_an_answer_about_prompts_and_users_is_no_leaked_reasoning(answer: str):
-    assert look(replace(TRACE, answer=answer)).cause != "not_an_answer"
+    text = (
+        "A user writes the full name in section 2 of the form. The prompt names the language; chunk 1 is read first, "
+        "and the model answers in one sentence. Check that the question is last in the context window of 8,000 tokens."
+    )
+    trace = replace(TRACE, query="How is a prompt built?", chunks=(Chunk(id="guide", text=text),), answer=answer)
+    assert look(trace).cause != "not_an_answer"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The request could not be processed: rate limit exceeded (429).",
+        "Unfortunately your request was blocked by the safety filter.",
+        '{"error": {"code": 500, "message": "internal server error"}}',
+        "Die Anfrage hat zu lange gedauert. Bitte versuchen Sie es später erneut.",
+    ],
+)
+def test_a_message_of_the_system_is_no_answer_unless_it_was_asked_for(answer: str):
+    assert look(replace(TRACE, answer=answer)).cause == "not_an_answer"
+    assert look(replace(TRACE, query=f"What does this mean: {answer}", answer=answer)).cause != "not_an_answer"
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,13 @@ def ask(name: str, *shown: str, query: str | None = None, **fields: object) -> T
     return Trace(id=name, query=text, chunks=chunks, answer="At nine.", **fields)  # type: ignore[arg-type]
 
 
-def locate(trace: Trace, judge: str = "lexical", seen: Verdicts | None = None) -> PassagePlace | None:
+def locate(trace: Trace, judge: str = "lexical") -> PassagePlace | None:
     """Locate the passage of one trace in a run that retrieved all passages."""
     pool = ChunkPool()
     for name in PASSAGES:
         pool.add(ask(name, name))
     pool.add(trace)
-    return locate_passages(load_judge(judge), [trace], [seen or Verdicts(trace=trace.id)], pool)[0].place
+    return locate_passages([trace], [Verdicts(trace=trace.id)], pool, load_judge(judge))[0].place
 
 
 @pytest.mark.parametrize("judge", ["lexical", "encoder"])
@@ -103,7 +103,7 @@ def test_a_few_chunks_are_no_sample_of_a_corpus():
     for name in list(PASSAGES)[: MIN_POOL - 1]:
         pool.add(ask(name, name))
     trace = ask("pool-Sunday", "bakery-Monday")
-    assert locate_passages(load_judge("lexical"), [trace], [Verdicts(trace="x")], pool)[0].place is None
+    assert locate_passages([trace], [Verdicts(trace="x")], pool)[0].place is None
 
 
 @pytest.mark.parametrize("seed", range(3))

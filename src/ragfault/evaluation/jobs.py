@@ -435,6 +435,6 @@ def _score_traces(job: EvaluationJob, traces: list[Trace]) -> TableBlobs:
     metrics = [parse_metric(text) for text in job.metrics]
     verdicts, scores = score_chosen(job.judge, metrics, traces, job.choices, job.gold)
     if job.pool is not None:
-        verdicts = locate_passages(job.judge, traces, verdicts, job.pool)
+        verdicts = locate_passages(traces, verdicts, job.pool, job.judge)
     causes = tabulate_causes(traces, verdicts, job.gold, closed=job.closed)
     return encode_part(traces, verdicts, causes, scores)

@@ -286,14 +286,13 @@ def loses_passage(trace: Trace, search: Search, pool: ChunkPool) -> bool:
 
 
 def locate_passages(
-    judge: Judge, traces: Sequence[Trace], verdicts: Sequence[Verdicts], pool: ChunkPool
+    traces: Sequence[Trace], verdicts: Sequence[Verdicts], pool: ChunkPool, judge: Judge | None = None
 ) -> list[Verdicts]:
     """Return the verdicts with the place of the passage that each query asks for.
 
     A pool of fewer than `MIN_POOL` chunks is no sample of a corpus: nothing is added then. Where neither gold nor a
     reference tells the place, a judge of `READERS` reads the other chunk, too; one that costs money is not asked again.
 
-    >>> from ragfault.judges.loading import load_judge
     >>> texts = ["Dogs stay on the lower deck.", *(f"Cars pay at gate {number}." for number in range(MIN_POOL))]
     >>> chunks = [Chunk(id=text, text=text) for text in texts]
     >>> asked = [Trace(id=c.id, query="Where do dogs stay?", answer="?", chunks=(c,)) for c in chunks]
@@ -301,13 +300,13 @@ def locate_passages(
     >>> for trace in asked:
     ...     pool.add(trace)
     >>> empty = [Verdicts(trace=trace.id) for trace in asked]
-    >>> [seen.place.chunk for seen in locate_passages(load_judge("lexical"), asked, empty, pool)][:2]
+    >>> [seen.place.chunk for seen in locate_passages(asked, empty, pool)][:2]
     [None, 'Dogs stay on the lower deck.']
     """
     if len(pool) < MIN_POOL:
         return list(verdicts)
-    name = judge.fingerprint.split("/")[0]
-    reader = name if name in READERS and not isinstance(judge, MeteredJudge) else WORDS
+    name = "" if judge is None or isinstance(judge, MeteredJudge) else judge.fingerprint.split("/")[0]
+    reader = name if name in READERS else WORDS
     located, unknown = list(verdicts), {}
     for row, (trace, seen) in enumerate(zip(traces, verdicts, strict=True)):
         if not _is_comparable(trace):
@@ -316,7 +315,7 @@ def locate_passages(
         located[row] = replace(seen, place=search.describe(WORDS, lost=loses_passage(trace, search, pool)))
         if trace.gold is None and trace.answerable is None and not seen.recall:
             unknown[row] = search
-    if reader != WORDS:
+    if judge is not None and reader != WORDS:
         for row, search in zip(unknown, read_searches(judge, list(unknown.values())), strict=True):
             place = located[row].place
             located[row] = replace(located[row], place=search.describe(reader, lost=place is not None and place.lost))

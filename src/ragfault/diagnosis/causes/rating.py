@@ -10,8 +10,9 @@ from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, Outco
 from ragfault.diagnosis.causes.retrieval import weigh_places
 from ragfault.diagnosis.records import Diagnosis
 from ragfault.judges.checks.claims import is_refusal
-from ragfault.judges.checks.languages import differ_in_language
+from ragfault.judges.checks.languages import detect_language, differ_in_language, may_ask_for
 from ragfault.judges.checks.sentence_kinds import is_leaked_reasoning
+from ragfault.judges.checks.system_messages import is_system_message
 from ragfault.model.finish_reasons import get_finish_kind
 from ragfault.model.gold_evidence import AGREEMENT_UNSURE, match_answer
 from ragfault.model.records import GoldVerdicts, Trace, Verdicts
@@ -31,15 +32,6 @@ ODDS_IF_MISSED = 4.0
 """How much likelier a bad answer is than a right one where its passage was not shown; chosen, not measured."""
 OFF_TOPIC = 0.25
 """An answer with a relevance below this does not answer the question; chosen, not measured."""
-MAX_ERROR_WORDS = 40
-"""A longer text that opens like an error of a provider goes on to answer; chosen, not measured."""
-PROVIDER_ERROR = re.compile(
-    r"\A\W*(?:(?:http|status|error)[ :]*(?:code[ :]*)?)?(?:4\d\d|5\d\d)\b.{0,40}"
-    r"(?:error|too many|unauthori[sz]ed|forbidden|unavailable|time-?out|gateway|limit|bad request|overloaded)"
-    r"|\A\W*(?:\w*(?:error|exception)\b|traceback \(most recent)"
-    r"|(?:rate limit|quota)\b.{0,20}\b(?:exceeded|reached)|context length exceeded|request timed out",
-    re.IGNORECASE,
-)
 OPEN_REASONING = re.compile(r"\A\s*<(?:think|thinking|reasoning)\b[^<>]{0,80}>.*", re.DOTALL)
 """Reasoning that was cut off before its end."""
 CALL_MARKS = re.compile(
@@ -72,8 +64,7 @@ def rate_answer(
         return AnswerRating(outcome="unsure", probability=0.5, source="none")
     if describe_non_answer(trace) or is_cut_off(trace, verdicts, closed=closed):
         return build_rating(BAD_IF_PLAIN, "pipeline")
-    if is_other_language(trace) and any(differ_in_language(text, trace.answer or "") for text in trace.references):
-        # A reference shows which language was expected; without one the query may ask for another.
+    if is_other_language(trace) and _is_unasked(trace):
         return build_rating(BAD_IF_PLAIN, "pipeline")
     by_key = _rate_by_key(trace, verdicts, diagnosis)
     if by_key is not None:
@@ -174,12 +165,21 @@ def is_other_language(trace: Trace) -> bool:
     return all(differ_in_language(text, trace.answer or "") for text in others)
 
 
+def _is_unasked(trace: Trace) -> bool:
+    """Return whether nobody asked for the language of an answer: by a reference, else by the query and what was said."""
+    answer = trace.answer or ""
+    if trace.references:
+        return any(differ_in_language(text, answer) for text in trace.references)
+    said = " ".join((*(turn.text for turn in trace.history or ()), trace.query))
+    return not may_ask_for(said, detect_language(answer))
+
+
 def describe_non_answer(trace: Trace) -> str:
     """Describe a text that a pipeline returned in place of an answer; "" for an answer.
 
     >>> error = "Error 429: too many requests"
     >>> describe_non_answer(Trace(id="1", query="When?", answer=error))
-    'an error of a provider'
+    'a message of the system'
     >>> describe_non_answer(Trace(id="1", query="What does error 429 mean?", answer=error))
     ''
     >>> leaked = "Okay, the user wants the time. Hmm, chunk 2 says otherwise, so I should check. Draft:"
@@ -198,10 +198,8 @@ def describe_non_answer(trace: Trace) -> str:
     # A refusal speaks of the passages and of itself, too.
     if text and (not untagged or (is_leaked_reasoning(sentences) and not is_refusal(untagged))):
         return "reasoning without an answer"
-    error = PROVIDER_ERROR.search(text)
-    # Who asks about errors gets an answer that opens like one.
-    if error and len(text.split()) <= MAX_ERROR_WORDS and "error" not in trace.query.lower():
-        return "an error of a provider"
+    if is_system_message(text, " ".join((trace.query, *(chunk.text for chunk in trace.chunks or ())))):
+        return "a message of the system"
     return ""
 
 

@@ -21,6 +21,21 @@ LANGUAGE_NAMES = {
     "vi": "Vietnamese", "zh": "Chinese",
 }  # fmt: skip
 """Language code → English name, for each language that can be detected."""
+SPELLED_NAMES = {
+    "de": "german deutsch allemand alemán alemão tedesc niemieck duits ドイツ語 德语 德文",
+    "en": "english englisch anglais inglés inglese inglês angiels engels 英語 英语 英文",
+    "es": "spanish spanisch espagnol español spagnol espanhol hiszpańsk spaans スペイン語 西班牙语",
+    "fr": "french französ français francés frances francês francusk frans フランス語 法语 法文",
+    "it": "italian italien italiaans włosk イタリア語 意大利语",
+    "ja": "japan japon japón giappon 日本語 日语 日文",
+    "nl": "dutch niederländ holländ néerland neerland holand oland nederlands オランダ語 荷兰语",
+    "pl": "polish polnisch polonais polaco polacc polon polsk pools ポーランド語 波兰语",
+    "pt": "portug portoghes ポルトガル語 葡萄牙语",
+    "zh": "chinese chinesisch chinois chino cines chinês chińsk chinees 中国語 中文 汉语",
+}  # fmt: skip
+"""Language code → how its name begins in these ten languages."""
+TRANSLATING = "translat übersetz tradu przetłumacz tłumacz vertaal 翻訳 翻译 訳して"
+"""How words for translating begin in them."""
 LEAST_MARGIN = 10.0
 """A text counts as one in another language if that language is likelier by at least this natural logarithm."""
 DETECTED_LENGTH = 1_000
@@ -82,6 +97,19 @@ def is_foreign(text: str) -> bool:
     (True, False, False)
     """
     return detect_language(text) != ENGLISH
+
+
+def may_ask_for(text: str, language: str) -> bool:
+    """Return whether a text names a language, or translating, or the language has no name here.
+
+    >>> may_ask_for("Wie heißt das auf Englisch?", "en"), may_ask_for("Wann öffnet das Bad?", "en")
+    (True, False)
+    """
+    starts = SPELLED_NAMES.get(language)
+    if starts is None:
+        return True
+    lowered = text.lower()
+    return any(re.search(rf"(?<![a-z]){start}", lowered) for start in f"{starts} {TRANSLATING}".split())
 
 
 def differ_in_language(first: str, second: str) -> bool:

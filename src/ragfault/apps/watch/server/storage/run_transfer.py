@@ -17,6 +17,7 @@ from ragfault.diagnosis.causes.endings import AnswerEndings
 from ragfault.diagnosis.causes.storage import tabulate_causes
 from ragfault.diagnosis.score_matrix import metric_name
 from ragfault.evaluation.online.scorer import ScoredTrace
+from ragfault.evaluation.passage_places import ChunkPool, locate_passages
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.error_collector import IdSet
 from ragfault.io.runs.run import MetricInfo, Run, check_free, publish_run, resolve_output
@@ -116,13 +117,14 @@ class _SelectionSurvey(NamedTuple):
     other: int
     """Traces whose scores use gold in the other way."""
     endings: AnswerEndings
+    pool: ChunkPool
 
 
 def _survey_selection(store: TraceStore, selection: TraceSelection, gold: GoldMode | None) -> _SelectionSurvey:
     """Collect the judge, the metrics and the traces of a selection in a first pass."""
     judges: Counter[str] = Counter()
     names: dict[str, Score] = {}
-    digest, ids, endings = TraceDigest(), IdSet(), AnswerEndings()
+    digest, ids, endings, pool = TraceDigest(), IdSet(), AnswerEndings(), ChunkPool()
     modes: Counter[GoldMode] = Counter()
     for stored in store.iterate_judged(selection):
         assert stored.verdicts is not None
@@ -130,6 +132,7 @@ def _survey_selection(store: TraceStore, selection: TraceSelection, gold: GoldMo
         names.update((score.metric, score) for score in stored.scores if score.metric not in names)
         digest.add(stored.trace)
         endings.add(stored.trace.answer)
+        pool.add(stored.trace)
         ids.add(stored.trace.id)
         if stored.gold is not None:
             modes[stored.gold] += has_answer_key(stored.trace)
@@ -143,7 +146,7 @@ def _survey_selection(store: TraceStore, selection: TraceSelection, gold: GoldMo
     gold = gold or ("ignore" if set(+modes or modes) == {"ignore"} else "apply")
     other = modes.total() - modes[gold]
     judge = next(iter(judges))
-    return _SelectionSurvey(digest.count, ids, judge, measures, gold, digest.fingerprint, other, endings)
+    return _SelectionSurvey(digest.count, ids, judge, measures, gold, digest.fingerprint, other, endings, pool)
 
 
 def _compute_anew(stored: StoredTrace, gold: GoldMode) -> tuple[Score, ...]:
@@ -186,6 +189,8 @@ def _build_tables(name: str, stored_traces: Iterator[StoredTrace], survey: _Sele
     while part := list(islice(stored_traces, TRACE_BATCH)):
         traces = [stored.trace for stored in part]
         verdicts = [stored.verdicts for stored in part if stored.verdicts is not None]
+        if name in ("verdicts", "causes"):
+            verdicts = locate_passages(traces, verdicts, survey.pool)
         if name == "traces":
             yield traces_to_table(traces)
         elif name == "verdicts":
