@@ -166,7 +166,7 @@ def is_other_language(trace: Trace) -> bool:
 
 
 def _is_unasked(trace: Trace) -> bool:
-    """Return whether nobody asked for the language of an answer: by a reference, else by the query and what was said."""
+    """Return whether nobody asked for the language of an answer: by a reference, else by the user."""
     answer = trace.answer or ""
     if trace.references:
         return any(differ_in_language(text, answer) for text in trace.references)
