@@ -23,6 +23,7 @@ from ragfault.judges.embedded.judge import FOREIGN_REASON, EmbeddedSession, get_
 from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.encoder.agreement import restates_reference, select_references, settle_agreement
 from ragfault.judges.encoder.evidence import claim_text, evidence
+from ragfault.judges.encoder.figures import explain_figures, read_figures
 from ragfault.judges.encoder.model import (
     ENGLISH,
     HEADS,
@@ -48,7 +49,7 @@ from ragfault.model.gold_evidence import AGREEMENT_UNSURE
 from ragfault.model.records import ClaimSupport, Trace, Verdicts
 from ragfault.text.sentences import split_sentences
 
-VERSION = 11
+VERSION = 12
 VERBATIM_ODDS = -10.0
 """The log-odds that a claim is not supported if it is a sentence of a passage, word for word: nothing is read then."""
 
@@ -243,11 +244,18 @@ class EncoderSession:
         is_verbatim = np.array([bare_text(claim) in sentences for claim in claims])
         is_read = np.full(len(claims), True) if reads_copies else ~is_verbatim
         read_claims = list(compress(claims, is_read))
+        known = {figure.value for figure in read_figures(" ".join((query, *self._history, *texts)))}
+        computed = [
+            explain_figures(claim, f"{query} {evidence(texts, claim, query, 1)}", known) for claim in read_claims
+        ]
         readings = []
         for reader in choose_readers(model):
             pairs = [
-                (claim_text(claim, query, self._history), evidence(texts, claim, query, WINDOWS[reader]))
-                for claim in read_claims
+                (
+                    claim_text(claim, query, self._history),
+                    f"{evidence(texts, claim, query, WINDOWS[reader])} {sums}".rstrip(),
+                )
+                for claim, sums in zip(read_claims, computed, strict=True)
             ]
             logits = np.zeros((len(claims), len(HEADS["entailment"])))
             logits[is_read] = load_encoder(reader).read_entailment(pairs)
