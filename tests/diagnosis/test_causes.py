@@ -61,7 +61,7 @@ FALSE = replace(RIGHT, answer=BASELESS, claim=(replace(RIGHT.claim[0], support="
 INVENTED = replace(RIGHT, answer=BASELESS, claim=(replace(RIGHT.claim[0], support="unsupported", p=0.05),))
 FANFARE = "A fanfare is blown at 09:15 by two men."
 REFUSED = replace(RIGHT, claim=(), answer=AnswerVerdict(relevance=None, refused=True))
-LOST = replace(REFUSED, place=PassagePlace(shown=0.1, elsewhere=0.8, chunk="tide", lost=True))
+LOST = replace(REFUSED, place=PassagePlace(shown=0.1, elsewhere=0.8, chunk="tide", lost=("hollin",)))
 MISSED = replace(TRACE, chunks=(OTHER,))
 KEYLESS = replace(TRACE, gold=None, reference=None)
 USELESS = replace(INVENTED, chunk=RIGHT.chunk[1:])

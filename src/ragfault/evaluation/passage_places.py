@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -25,7 +26,7 @@ from ragfault.judges.encoder.evidence import windows
 from ragfault.model.protocols import Judge, MeteredJudge
 from ragfault.model.records import Chunk, PassagePlace, Trace, Verdicts
 from ragfault.model.rules import find_searched
-from ragfault.text.normalization import split_content_words
+from ragfault.text.normalization import split_content_words, split_words
 
 MAX_POOL_SIZE = 4_000_000
 """Characters of the chunks that are kept of a run, about 5,000 chunks; of more a sample is drawn by their digests."""
@@ -42,6 +43,7 @@ LEAST_RELEVANCE = 0.01
 """A relevance that is nearer to 0 or 1 counts as this one."""
 WORDS, READERS = "words", ("encoder",)
 """The weights for shares of words alone, and the judges whose relevance has weights, too."""
+MAX_LOST_WORDS = 5
 HISTORY_TURNS = 2
 """Turns of the user before the query that are searched with it."""
 PLACES = ("shown", "elsewhere", "nowhere")
@@ -212,7 +214,7 @@ class Search(NamedTuple):
         share = max((_share_words(weights, chunk.text) for chunk in shown), default=0.0)
         return cls(query, shown, other and other.chunk, PlaceEvidence(share, other.share if other else 0.0))
 
-    def describe(self, reader: str, *, lost: bool = False) -> PassagePlace:
+    def describe(self, reader: str, *, lost: tuple[str, ...] = ()) -> PassagePlace:
         """Describe where the passage is, and whether the query lost it on the way."""
         shown, elsewhere = predict_place(self.evidence, reader)
         if self.other is None or elsewhere <= max(shown, 1 - shown - elsewhere):
@@ -266,8 +268,8 @@ def join_query(trace: Trace) -> str:
     return " ".join([*turns[-HISTORY_TURNS:], trace.query])
 
 
-def loses_passage(trace: Trace, search: Search, pool: ChunkPool) -> bool:
-    """Return whether the searched texts lost what the query asks for: see `PassagePlace.lost`.
+def list_lost_words(trace: Trace, search: Search, pool: ChunkPool) -> tuple[str, ...]:
+    """List the words that the searched text lost, and the passage with them: see `PassagePlace.lost`.
 
     The passage that was missed is the gold that the run retrieved for other queries, else the other chunk.
     """
@@ -276,13 +278,17 @@ def loses_passage(trace: Trace, search: Search, pool: ChunkPool) -> bool:
     shown = [chunk.text for chunk in search.shown]
     missed = [text for text in missed or ([search.other.text] if search.other else []) if text not in shown]
 
-    def prefers_missed(query: str) -> bool:
-        weights = pool.weigh(query)
+    def prefers_missed(weights: dict[str, float]) -> bool:
         best, beaten = (max((_share_words(weights, text) for text in texts), default=0.0) for texts in (missed, shown))
         return best > beaten
 
-    _, searched = find_searched(trace)
-    return prefers_missed(search.query) and not prefers_missed(searched)
+    asked, searched = pool.weigh(search.query), pool.weigh(find_searched(trace)[1])
+    if not prefers_missed(asked) or prefers_missed(searched):
+        return ()
+    found = frozenset(split_content_words(" ".join(text[:MAX_CHUNK_SIZE] for text in missed)))
+    lost = sorted((word for word in asked if word in found and word not in searched), key=lambda word: -asked[word])
+    spelled = {stem: term for term in re.findall(r"[^\W_]+", search.query) for stem in split_words(term)}
+    return tuple(spelled.get(word, word) for word in lost[:MAX_LOST_WORDS])
 
 
 def locate_passages(
@@ -312,13 +318,15 @@ def locate_passages(
         if not _is_comparable(trace):
             continue
         search = Search.of_pool(join_query(trace), trace.chunks or (), pool)
-        located[row] = replace(seen, place=search.describe(WORDS, lost=loses_passage(trace, search, pool)))
+        located[row] = replace(seen, place=search.describe(WORDS, lost=list_lost_words(trace, search, pool)))
         if trace.gold is None and trace.answerable is None and not seen.recall:
             unknown[row] = search
     if judge is not None and reader != WORDS:
         for row, search in zip(unknown, read_searches(judge, list(unknown.values())), strict=True):
             place = located[row].place
-            located[row] = replace(located[row], place=search.describe(reader, lost=place is not None and place.lost))
+            located[row] = replace(
+                located[row], place=search.describe(reader, lost=place.lost if place is not None else ())
+            )
     return located
 
 

@@ -438,9 +438,10 @@ class PassagePlace(FrozenRecord, frozen=True):
     """The id of that chunk, if elsewhere is likeliest."""
     quote: str | None = None
     """How its text begins."""
-    lost: bool = False
-    """True if the passage that was missed has more of the words of the query, with the turns before it, than any shown
-    chunk has, and not more of the words that were searched."""
+    lost: tuple[str, ...] = ()
+    """Words of the query, or of the turns before it, that the searched text lacks and the missed passage has, the
+    rarest first: where that passage has more of the words of the query than any shown chunk, and no more of those that
+    were searched."""
 
 
 class MemberVerdicts(FrozenRecord, frozen=True):

@@ -180,7 +180,7 @@ def _find_lost(case: Case, *, is_query: bool) -> Clue | None:
     step, text = find_searched(trace)
     if (normalize_answer(text) == normalize_answer(trace.query)) != is_query:
         return None
-    reason = "the passage has no more of what was searched than a chunk that was shown"
+    reason = f"what was searched lacks {', '.join(place.lost)}, which the passage has"
     return Clue(LIKELY if has_answer_key(trace) else POSSIBLE, text, reason, step=step.id if step else None)
 
 
@@ -254,18 +254,20 @@ def _find_invention(case: Case) -> Clue | None:
 
 
 def _find_not_shown(case: Case) -> Clue | None:
-    """Find gold that a step returned and the generator did not get."""
-    gold = case.trace.gold
-    if gold is None or case.trace.chunks is None:
+    """Find the passage, by gold or the chunks of the run, that a step returned and the generator did not get."""
+    gold, place = case.trace.gold, case.verdicts.place
+    if case.trace.chunks is None:
         return None
-    gold_ids = {name for name, grade in gold.chunks.items() if grade > 0}
-    if gold_ids & {chunk.id for chunk in case.trace.chunks}:
+    missed = {name for name, grade in gold.chunks.items() if grade > 0} if gold is not None else set()
+    if gold is None and place is not None and place.chunk is not None and case.covered is False:
+        missed = {place.chunk}
+    if missed & {chunk.id for chunk in case.trace.chunks}:
         return None
     for step in case.trace.steps or ():
-        returned = gold_ids & set(step.chunks or ())
+        returned = missed & set(step.chunks or ())
         if returned:
-            name = min(returned)
-            return Clue(SURE, case.trace.query, f"{name} was retrieved and not shown", name, step.id)
+            name, sure = min(returned), SURE if gold is not None else weigh_places(case.verdicts)[1]
+            return Clue(sure, case.trace.query, f"{name} was retrieved and not shown", name, step.id)
     return None
 
 
