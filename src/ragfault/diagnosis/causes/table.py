@@ -181,7 +181,7 @@ def _find_lost(case: Case, *, is_query: bool) -> Clue | None:
     if (normalize_answer(text) == normalize_answer(trace.query)) != is_query:
         return None
     reason = f"what was searched lacks {', '.join(place.lost)}, which the passage has"
-    return Clue(LIKELY if has_answer_key(trace) else POSSIBLE, text, reason, step=step.id if step else None)
+    return Clue(LIKELY, text, reason, step=step.id if step else None)
 
 
 def _find_stale_source(case: Case) -> Clue | None:
