@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -110,90 +111,80 @@ def _check_baseline(baseline: AnyRun, table: RunTable, settings: GateSettings) -
     return check_regression(side, settings)
 
 
-def _decide_attempts(table: RunTable, threshold: Threshold, at: int, coverage: float) -> ThresholdDecision:
-    """Decide on a threshold of a statistic over the attempts of each query."""
-    aggregate, statistic = aggregate_metric(table, at), threshold.attempts
+class ThresholdEvidence(NamedTuple):
+    """What a threshold is decided on: values of traces, or of queries with several attempts."""
+
+    interval: Interval | None
+    share: float
+    """Of the traces or queries, those with a value."""
+    lacking: str
+    """Why the others have none, in words."""
+    unit: str
+    """What the values are of, in the plural."""
+    ppi: PpiMean | None = None
+    """The correction by labels, where it decides."""
+
+
+def _read_traces(table: RunTable, aggregate: MetricAggregate) -> ThresholdEvidence:
+    """Return the evidence of the scored traces, corrected by labels where there are some."""
+    ppi = aggregate.ppi if aggregate.ppi and aggregate.ppi.interval else None
+    lacking = f"only {aggregate.scored:,} of {table.traces:,} traces are scored"
+    unit = "labels" if ppi else "scored traces"
+    return ThresholdEvidence(aggregate.decision_interval, aggregate.scored / table.traces, lacking, unit, ppi)
+
+
+def _read_attempts(table: RunTable, threshold: Threshold, at: int) -> ThresholdEvidence:
+    """Return the evidence of a statistic over the attempts of each query."""
+    statistic = threshold.attempts
     # the caller has checked it
     assert statistic is not None
     right = statistic.right or find_default_target(threshold.metric)
-    if right is None and statistic.name != "worst@":
+    is_worst = statistic.name == "worst@"
+    if right is None and not is_worst:
         raise UsageError(
             f"{threshold}: {threshold.metric} has no target, so that nothing says when an attempt is right. Say it: "
             f'"{threshold.metric}>=0.9 {statistic.name}{statistic.k}{threshold.sign}{threshold.value:g}"'
         )
-    if statistic.name == "worst@":
-        _check_range(threshold, aggregate)
-    elif not 0 <= threshold.value <= 1:
+    if not is_worst and not 0 <= threshold.value <= 1:
         raise UsageError(f"{threshold}: a share of queries lies between 0 and 1. Write 0.85, not 85.")
     estimate = estimate_statistic(table, at, statistic, right)
-    interval = estimate.estimate(metric_bounds(table.measures[at]) if statistic.name == "worst@" else (0.0, 1.0))
-    if interval is None:
-        return _build_decision(
-            threshold, aggregate, 0.0, "cannot tell", f"no query has {statistic.k} attempts with a value"
-        )
-    share = interval.n / (interval.n + estimate.left_out)
-    result = check_threshold(threshold, interval)
-    reason = f"{interval.n:,} queries with {statistic.k} attempts: {_interval_text(result, interval, None, 'query')}"
-    needed = None
-    if result == "cannot tell":
-        needed = _needed_values(threshold, interval, (aggregate.low, aggregate.high))
-        reason = f"{reason}; {_advice_text(needed, interval, f'queries with {statistic.k} attempts')}"
-    if aggregate.failed and result == "pass":
-        result, reason = "cannot tell", f"{aggregate.failed:,} scores were lost to failures; of the others: {reason}"
-    if share < coverage and result != "fail":
-        result, reason = "cannot tell", f"{estimate.left_out:,} queries have fewer attempts with a value; {reason}"
-    return _build_decision(threshold, aggregate, share, result, reason, needed)
+    interval = estimate.estimate(metric_bounds(table.measures[at]) if is_worst else (0.0, 1.0))
+    count = 0 if interval is None else interval.n
+    lacking = f"{estimate.left_out:,} queries have fewer attempts with a value"
+    share = count / max(1, count + estimate.left_out)
+    return ThresholdEvidence(interval, share, lacking, f"queries with {statistic.k} attempts")
 
 
 def _decide_threshold(table: RunTable, threshold: Threshold, coverage: float) -> ThresholdDecision:
+    """Decide on a threshold by the interval of its evidence; what keeps it from passing is said before the figures."""
     at = table.metric_names.index(_match_metric(table.run, threshold))
     threshold = replace(threshold, metric=table.metric_names[at])
-    if threshold.attempts is not None:
-        return _decide_attempts(table, threshold, at, coverage)
-    aggregate = aggregate_metric(table, at, target=threshold)
-    _check_range(threshold, aggregate)
-    share = aggregate.scored / table.traces
-    interval = aggregate.decision_interval
-    if interval is None:
-        return _build_decision(
-            threshold, aggregate, share, "cannot tell", f"no trace is scored{_reason_text(aggregate)}"
-        )
-    result = check_threshold(threshold, interval)
-    right = aggregate.ppi if aggregate.ppi and aggregate.ppi.interval else None
-    reason, needed = _interval_text(result, interval, right), None
-    if result == "cannot tell":
-        sample = interval if right is None else replace(interval, n=right.labelled)
+    aggregate = aggregate_metric(table, at, target=None if threshold.attempts else threshold)
+    if threshold.attempts is None or threshold.attempts.name == "worst@":
+        _check_range(threshold, aggregate)
+    evidence = _read_traces(table, aggregate) if threshold.attempts is None else _read_attempts(table, threshold, at)
+    interval, why, needed = evidence.interval, _reason_text(aggregate), None
+    result: GateOutcome = "cannot tell" if interval is None else check_threshold(threshold, interval)
+    nothing = "no trace is scored" if threshold.attempts is None else f"no {evidence.unit} with a value"
+    reason = f"{nothing}{why}" if interval is None else _interval_text(result, interval, evidence)
+    doubts = []
+    if interval is not None and result == "cannot tell":
+        sample = interval if evidence.ppi is None else replace(interval, n=evidence.ppi.labelled)
         needed = _needed_values(threshold, sample, (aggregate.low, aggregate.high))
-        reason = f"{reason}; {_advice_text(needed, interval, 'labels' if right else 'scored traces')}"
-    if result != aggregate.result == "cannot tell":
-        result = "cannot tell"
-        reason = f"the judge does not know the language of traces that may change this; as judged: {reason}"
+        reason = f"{reason}; {_advice_text(needed, interval, evidence.unit)}"
+    elif threshold.attempts is None and aggregate.result == "cannot tell":
+        doubts.append("the judge does not know the language of traces that may change this; as judged")
     if aggregate.failed and result == "pass":
-        result = "cannot tell"
-        reason = (
-            f"{aggregate.failed:,} scores were lost to failures{_reason_text(aggregate)}, and their values are "
-            f"unknown; of the others: {reason}"
+        doubts.append(
+            f"{aggregate.failed:,} scores were lost to failures{why}, and their values are unknown; of the others"
         )
-    if share < coverage and result != "fail":
-        result = "cannot tell"
-        reason = (
-            f"only {aggregate.scored:,} of {table.traces:,} traces are scored "
-            f"({format_percent(share)}, and {format_percent(coverage)} are "
-            f"asked for){_reason_text(aggregate)}; of these: {reason}"
-        )
-    return _build_decision(threshold, aggregate, share, result, reason, needed)
-
-
-def _build_decision(
-    threshold: Threshold,
-    aggregate: MetricAggregate,
-    share: float,
-    result: GateOutcome,
-    reason: str,
-    needed: int | None = None,
-) -> ThresholdDecision:
+    if interval is not None and evidence.share < coverage and result != "fail":
+        asked = f"({format_percent(evidence.share)}, and {format_percent(coverage)} are asked for)"
+        doubts.append(f"{evidence.lacking} {asked}{why}; of these")
+    if doubts:
+        result, reason = "cannot tell", ": ".join([*reversed(doubts), reason])
     return ThresholdDecision(
-        threshold=threshold, result=result, reason=reason, aggregate=aggregate, coverage=share, needed=needed
+        threshold=threshold, result=result, reason=reason, aggregate=aggregate, coverage=evidence.share, needed=needed
     )
 
 
@@ -215,20 +206,20 @@ def _check_range(threshold: Threshold, aggregate: MetricAggregate) -> None:
         )
 
 
-def _interval_text(result: GateOutcome, interval: Interval, ppi: PpiMean | None, unit: str = "trace") -> str:
+def _interval_text(result: GateOutcome, interval: Interval, evidence: ThresholdEvidence) -> str:
     where = {
         "pass": "the whole interval reaches the threshold",
         "fail": "the whole interval misses the threshold",
         "cannot tell": "the interval contains the threshold",
     }[result]
+    of_queries = evidence.unit.startswith("queries")
     if has_too_few(interval) and result == "cannot tell":
-        where = f"fewer than {MIN_INDEPENDENT} independent {'traces' if unit == 'trace' else 'queries'} pass nothing"
+        where = f"fewer than {MIN_INDEPENDENT} independent {'queries' if of_queries else 'traces'} pass nothing"
     dependence = describe_dependence(interval.n, [interval])
-    source = "" if unit != "trace" else f" from {format_count(interval.n, 'trace')}"
-    return (
-        f"mean {format_interval(interval)}{source}"
-        f"{f' and {ppi.labelled:,} labels' if ppi else ''}{f' ({dependence})' if dependence else ''}: {where}"
-    )
+    lead = f"{interval.n:,} {evidence.unit}: " if of_queries else ""
+    source = "" if of_queries else f" from {format_count(interval.n, 'trace')}"
+    labels = f" and {evidence.ppi.labelled:,} labels" if evidence.ppi else ""
+    return f"{lead}mean {format_interval(interval)}{source}{labels}{f' ({dependence})' if dependence else ''}: {where}"
 
 
 def _reason_text(aggregate: MetricAggregate) -> str:
