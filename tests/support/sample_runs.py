@@ -139,7 +139,7 @@ def make_verdicts(n: int, seed: int, **faults: float) -> list[Pair]:
             trace = replace(trace, chunks=tuple(replace(c, text=f"{c.text} Now 9.") for c in trace.chunks or ()))
         trace = replace(
             trace,
-            answer=f"{trace.answer} So says version {seed}.",
+            answer=f"{trace.answer} The pier of version {seed} is open.",
             gold=Gold(chunks={f"t{number}-0": 1.0}),
             facts=tuple(f.fact for f in facts),
             citations=(Citation(chunk=best),),

@@ -6,11 +6,11 @@ record are mismatches. Metrics that rest on a mismatched field are left out on t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ragfault.comparison.decision_tree import RATED_METRICS, describe_change
 from ragfault.comparison.pairing import NOT_RECORDED, Mask, RowIndices, RunContents, TracePairing, has_all_texts
@@ -94,19 +94,11 @@ def find_mismatches(
     lacking = {field for mismatch in mismatch_items for field in mismatch.left_out}
     mismatch_items += _find_edited_labels(old, new, pairing, renamed, lacking)
     if pairing.other_form.any():
-        # A judge may read the marks as words, but where the chunks are the same nothing moved.
         text = (
-            "answers differ in Markdown on {share} of pairs, and in nothing else: the form of an answer is not a fault"
+            "answers differ in Markdown or talk on {share} of pairs, and in nothing else: the form of an answer is not "
+            "a fault"
         )
-        mismatch_items.append(
-            LocatedMismatch(
-                kind="texts",
-                text=text,
-                pairs=pairing.other_form,
-                left_out={"answer": pairing.other_form & ~pairing.same_chunks},
-                blocks=False,
-            )
-        )
+        mismatch_items.append(LocatedMismatch(kind="texts", text=text, pairs=pairing.other_form, blocks=False))
     return tuple(mismatch_items)
 
 
@@ -173,61 +165,89 @@ def rests_on_verdicts(metric: str) -> bool:
     return definition is None or bool(definition.verdicts)
 
 
+class RecordedField(NamedTuple):
+    """A field, and the pairs on which each side records it."""
+
+    name: str
+    field: str
+    recorded: Sequence[Mask]
+    among: Mask
+    """Pairs on which both sides could record it."""
+    is_lacking: Callable[[Sequence[Mask]], bool] = lambda _: True
+    """Whether a side lacks it by its record, given where each side records it among these pairs; not because a system
+    left it out."""
+    is_text: bool = False
+    """Whether a judge of aspects reads it where there are no facts."""
+    blocks: bool = True
+
+
+def _is_never_recorded(recorded: Sequence[Mask]) -> bool:
+    """Return whether a side never records a field."""
+    return not all(side.any() for side in recorded)
+
+
+def _is_uneven(recorded: Sequence[Mask]) -> bool:
+    """Return whether one side records a field far less often than the other."""
+    old, new = recorded
+    return mcnemar_test(int((old & ~new).sum()), int((new & ~old).sum())) <= ASYMMETRY_ALPHA
+
+
 def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairing) -> list[LocatedMismatch]:
-    left, right = pairing.baseline, pairing.candidate
-    fine = ~(old.errors[left] | new.errors[right])
-    chunks = [side.chunk_counts[rows] != NOT_RECORDED for side, rows in ((old, left), (new, right))]
-    texts = [has_all_texts(old, new)[left], has_all_texts(new, old)[right]]
-    retrieved = (old.chunk_counts[left] > 0) & (new.chunk_counts[right] > 0)
-    answers = [old.answered[left], new.answered[right]]
-    answered = fine & ~old.blank[left] & ~new.blank[right]
-    citations = [side.citation_counts[rows] != NOT_RECORDED for side, rows in ((old, left), (new, right))]
-    factless = (old.facts[left] == 0) | (new.facts[right] == 0)
-    histories = [old.histories[left] != 0, new.histories[right] != 0]
-    # No metric of the tree reads earlier turns.
-    lone = _compare_recording("history", "history", histories, np.ones(len(left), dtype=bool))
-    mismatch_items = [replace(mismatch, blocks=False) for mismatch in lone]
-    mismatch_items += _compare_recording("chunks", "chunks", chunks, fine, factless)
-    mismatch_items += _compare_recording("chunk texts", CHUNK_TEXT, texts, fine & retrieved, factless)
-    if not answers[0][fine].any() or not answers[1][fine].any():
-        mismatch_items += _compare_recording("answers", "answer", answers, fine)
-    lost, gained = (int((answered & citations[at] & ~citations[1 - at]).sum()) for at in (0, 1))
-    one_sided = (lost or gained) and not all(recorded[answered].any() for recorded in citations)
-    if one_sided or mcnemar_test(lost, gained) <= ASYMMETRY_ALPHA:
-        mismatch_items += _compare_recording("citations", "citations", citations, answered)
-    cited = answered & (old.citation_counts[left] > 0) & (new.citation_counts[right] > 0)
-    located = [side.has_quotes[rows] for side, rows in ((old, left), (new, right))]
-    lost, gained = (int((cited & located[at] & ~located[1 - at]).sum()) for at in (0, 1))
-    if mcnemar_test(lost, gained) <= ASYMMETRY_ALPHA:
-        mismatch_items += _compare_recording("claims and quotes of citations", CITED_CLAIMS, located, cited)
-    for name, field, present in (
-        ("references", "reference", [old.references[left] != 0, new.references[right] != 0]),
-        ("facts", "facts", [old.facts[left] != 0, new.facts[right] != 0]),
-        (
-            "gold",
-            "gold",
-            [np.array([s.gold[r] is not None for r in rows], bool) for s, rows in ((old, left), (new, right))],
-        ),
-    ):
-        if not (present[0].any() and present[1].any()):
-            mismatch_items += _compare_recording(name, field, present, np.ones(len(left), dtype=bool))
-    return mismatch_items
-
-
-def _compare_recording(
-    name: str, field: str, recorded: Sequence[Mask], among: Mask, factless: Mask | None = None
-) -> list[LocatedMismatch]:
     """Find the pairs on which one side records a field and the other does not."""
-    lost, gained = among & recorded[0] & ~recorded[1], among & recorded[1] & ~recorded[0]
-    mismatch_items = []
-    for pairs, side in ((lost, "candidate"), (gained, "baseline")):
+    sides = ((old, pairing.baseline), (new, pairing.candidate))
+    every = np.ones(len(pairing), dtype=bool)
+
+    def read(name: str) -> list[RowIndices]:
+        return [getattr(side, name)[rows] for side, rows in sides]
+
+    def find(name: str, missing: int = 0) -> list[Mask]:
+        return [values != missing for values in read(name)]
+
+    fine = ~np.logical_or(*read("errors"))
+    answered = fine & ~np.logical_or(*read("blank"))
+    retrieved, cited = (
+        np.logical_and(*(values > 0 for values in read(f"{name}_counts"))) for name in ("chunk", "citation")
+    )
+    texts = [has_all_texts(old, new)[pairing.baseline], has_all_texts(new, old)[pairing.candidate]]
+    gold = [np.array([side.gold[row] is not None for row in rows], dtype=bool) for side, rows in sides]
+    table = (
+        # No metric of the tree reads earlier turns.
+        RecordedField("history", "history", find("histories"), every, blocks=False),
+        RecordedField("chunks", "chunks", find("chunk_counts", NOT_RECORDED), fine, is_text=True),
+        RecordedField("chunk texts", CHUNK_TEXT, texts, fine & retrieved, is_text=True),
+        RecordedField("answers", "answer", find("answered"), fine, _is_never_recorded),
+        RecordedField(
+            "citations",
+            "citations",
+            find("citation_counts", NOT_RECORDED),
+            answered,
+            lambda recorded: _is_never_recorded(recorded) or _is_uneven(recorded),
+        ),
+        RecordedField("claims and quotes of citations", CITED_CLAIMS, find("has_quotes"), answered & cited, _is_uneven),
+        RecordedField("references", "reference", find("references"), every, _is_never_recorded),
+        RecordedField("facts", "facts", find("facts"), every, _is_never_recorded),
+        RecordedField("gold", "gold", gold, every, _is_never_recorded),
+    )
+    factless = ~np.logical_and(*find("facts"))
+    return [
+        mismatch
+        for row in table
+        if row.is_lacking([side[row.among] for side in row.recorded])
+        for mismatch in _compare_recording(row, factless)
+    ]
+
+
+def _compare_recording(row: RecordedField, factless: Mask) -> Iterator[LocatedMismatch]:
+    """Yield the pairs on which one side records a field and the other does not."""
+    old, new = row.recorded
+    for pairs, side in ((row.among & old & ~new, "candidate"), (row.among & new & ~old, "baseline")):
         if pairs.any():
-            verb = "is" if name in ("gold", "history") else "are"
-            text = f"{name} {verb} not recorded in the {side} on {{share}} of pairs"
-            left_out = {field: pairs} if factless is None else {field: pairs, ASPECTS: pairs & factless}
-            left_out |= {GOLD_SPANS: pairs} if field == "gold" else {}
-            mismatch_items.append(LocatedMismatch(kind="fields", text=text, pairs=pairs, left_out=left_out))
-    return mismatch_items
+            verb = "is" if row.name in ("gold", "history") else "are"
+            text = f"{row.name} {verb} not recorded in the {side} on {{share}} of pairs"
+            left_out = {row.field: pairs}
+            left_out |= {ASPECTS: pairs & factless} if row.is_text else {}
+            left_out |= {GOLD_SPANS: pairs} if row.field == "gold" else {}
+            yield LocatedMismatch(kind="fields", text=text, pairs=pairs, left_out=left_out, blocks=row.blocks)
 
 
 def _find_edited_labels(

@@ -30,7 +30,7 @@ from ragfault.comparison.pairing import (
     read_chunks,
     read_contents,
 )
-from ragfault.comparison.recording.answer_pairs import mark_places
+from ragfault.comparison.recording.answer_pairs import differ_in_talk, mark_places, read_answer_pairs
 from ragfault.comparison.recording.finders import find_recording_mismatches
 from ragfault.comparison.records import PairMismatch
 from ragfault.comparison.renamed_ids import (
@@ -127,9 +127,12 @@ class PairedRuns:
         self.contents: tuple[RunContents, RunContents] = count_missing_marks((old, new))
         self.pairing = pair_traces(baseline, candidate, self.contents, self.matrices[0].clusters)
         self.renamed_ids = find_renamed_ids(self.runs, *self.contents, self.pairing)
+        answers = read_answer_pairs(self.runs, self.contents, self.pairing, lists)
+        talk = mark_places([pair.place for pair in answers if differ_in_talk(pair)], len(self.pairing))
+        self.pairing = replace(self.pairing, other_form=self.pairing.other_form | talk)
         self.mismatch_list = (
             *find_mismatches(self.contents, self.pairing, self.renamed_ids),
-            *find_recording_mismatches(self.runs, self.contents, self.pairing, lists),
+            *find_recording_mismatches(self.runs, self.contents, self.pairing, lists, answers),
         )
         self._left_out: dict[str, NDArray[np.bool_]] = {}
         self._chunk_levels: dict[int, list[tuple[RelevanceLevel, ...]]] = {}
@@ -340,7 +343,9 @@ class PairedRuns:
     @cached_property
     def causes(self) -> list[CausePair]:
         """Return whether the answers of each pair are bad, and why."""
-        return pair_causes(self.matrices, self.contents, self.pairing, self.other_keys)
+        found = {mismatch.side: mismatch.stretches for mismatch in self.mismatch_list if mismatch.stretches}
+        notices = found.get(0, {}), found.get(1, {})
+        return pair_causes(self.matrices, self.contents, self.pairing, self.other_keys, notices)
 
     def chunk_levels(self, side: int) -> Sequence[tuple[RelevanceLevel, ...]]:
         """Return the levels of the chunks of one run's traces, with gold applied where it is the same on both sides."""

@@ -16,6 +16,7 @@ import numpy as np
 from ragfault.comparison.comparability import LocatedMismatch
 from ragfault.comparison.pairing import QUERY_ENDS, ChunkPair, ChunkRow, Mask, RunContents, TracePairing
 from ragfault.io.runs.run import Run
+from ragfault.judges.checks.sentence_kinds import is_talk
 from ragfault.model.records import Trace
 from ragfault.text.markup import (
     REASONING_PATTERN,
@@ -25,9 +26,11 @@ from ragfault.text.markup import (
     is_url_encoded,
     is_wrapped,
     may_reason,
+    strip_markdown,
     unfence,
 )
 from ragfault.text.normalization import fold_case, split_content_words
+from ragfault.text.sentences import split_sentences
 
 # fewer pairs show no habit of a logger
 LEAST_PAIRS = 5
@@ -46,6 +49,8 @@ CURRENCY_NAMES = {"£": "gbp", "€": "eur", "$": "usd", "¥": "jpy"}
 CURRENCY_NAME = re.compile("gbp|eur|usd|jpy")
 SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
 FIGURE_PATTERN = re.compile(r"\d+")
+# after the words that lead in what follows
+LEAD_PATTERN = re.compile(r"(?<=[^\W\d]:)\s+")
 PUNCTUATION_PATTERN = re.compile(r"[.,;:!?]")
 
 
@@ -82,6 +87,26 @@ class AnswerPair(NamedTuple):
         """Return of which sides the answer holds no punctuation."""
         old, new = (not PUNCTUATION_PATTERN.search(answer) for answer in self.answers)
         return old, new
+
+
+def differ_in_talk(pair: AnswerPair) -> bool:
+    """Return whether two answers differ in nothing but talk, such as a greeting or an offer of help.
+
+    >>> answers = ("It leaves at ten.", "Here is what I found: It leaves at ten. Let me know if you need more.")
+    >>> differ_in_talk(AnswerPair(0, answers, ((), ()), answers, (False, False)))
+    True
+    """
+    sides = [split_parts(answer) for answer in pair.answers]
+    other = set(sides[0]) ^ set(sides[1])
+    kept = [[part for part in side if part not in other] for side in sides]
+    return bool(other and kept[0]) and kept[0] == kept[1] and all(map(is_talk, other))
+
+
+def split_parts(answer: str) -> list[str]:
+    """Return the sentences of an answer without Markdown; what a colon leads in is one of its own."""
+    plain = strip_markdown(answer)
+    sentences = [plain[start:end] for start, end in split_sentences(plain)]
+    return [part for sentence in sentences for part in LEAD_PATTERN.split(sentence) if part]
 
 
 def letters_of(text: str) -> str:

@@ -5,12 +5,14 @@ Such pairs are mismatches like those of `comparability`: what rests on the field
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec.structs import replace
 
 from ragfault.comparison.comparability import CITED_CLAIMS, LocatedMismatch
 from ragfault.comparison.pairing import ChunkPair, RunContents, TracePairing
-from ragfault.comparison.recording.answer_pairs import LEAST_PAIRS, read_answer_pairs
+from ragfault.comparison.recording.answer_pairs import LEAST_PAIRS, AnswerPair
 from ragfault.comparison.recording.answers import find_cut_answers, find_other_form
 from ragfault.comparison.recording.chunks import find_chunk_mismatches, read_records
 from ragfault.comparison.recording.notices import find_added_notices
@@ -18,13 +20,16 @@ from ragfault.io.runs.run import Run
 
 
 def find_recording_mismatches(
-    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, chunks: ChunkPair
+    runs: tuple[Run, Run],
+    contents: tuple[RunContents, RunContents],
+    pairing: TracePairing,
+    chunks: ChunkPair,
+    pairs: Sequence[AnswerPair],
 ) -> tuple[LocatedMismatch, ...]:
     """Find the pairs on which the record of one side differs, and not what happened.
 
     Pairs of fewer queries than `LEAST_PAIRS`, each asked many times, show no habit of a logger either.
     """
-    pairs = read_answer_pairs(runs, contents, pairing, chunks)
     size = len(pairing)
     mismatches = [*find_cut_answers(pairs, size), *(find_other_form(pairs, size) or find_added_notices(pairs, size))]
     recorded = contents[0].has_claims[pairing.baseline] & contents[1].has_claims[pairing.candidate]
