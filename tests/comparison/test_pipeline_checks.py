@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.comparison.bisection import bisect
+from ragfault.comparison.checks.table import CHECK_METRICS
+from ragfault.comparison.checks.values import add_checks
 from ragfault.comparison.gate.gate import gate
 from ragfault.comparison.paired_runs import pair_runs
-from ragfault.comparison.pipeline_checks import CHECK_METRICS, add_pipeline_checks
 from ragfault.io.runs.run import Run
 from ragfault.model.records import Trace
 from sample_runs import evaluate_system, make_verdicts
@@ -114,7 +115,7 @@ def test_fewer_errors_are_no_fault(baseline: Run, tmp_path: Path):
 def test_a_trace_counts_under_one_check(baseline: Run, tmp_path: Path, change: Callable[[Trace], Trace]):
     """What failed is neither empty nor blank; for which nothing was retrieved is neither blank nor uncited."""
     side = pair_runs(baseline, alter(tmp_path / "new", change, 10))
-    add_pipeline_checks(side)
+    add_checks(side)
     counts = np.nansum([side.values(metric, 1) for metric in CHECK_METRICS], axis=0)
     assert counts.tolist() == [1.0] * 10 + [0.0] * (N - 10)
 

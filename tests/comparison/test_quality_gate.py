@@ -389,7 +389,7 @@ def test_the_metrics_are_those_of_the_tree_that_have_a_value(tmp_path):
     metrics = ["groundedness", "recall@1", "latency", "refusal", "redundancy", "redundancy(threshold=0.5)"]
     old, new = (run_of(tmp_path, name, "ss", metrics) for name in ("old", "new"))
     decided = [item.change.metric for item in gate(new, baseline=old).regression_decisions]
-    assert decided == ["groundedness", "right_answers"]
+    assert decided == ["groundedness", "context_relevance at equal depth", "right_answers"]
     named = gate(new, baseline=old, metrics=["redundancy", "redundancy( threshold=0.5 )", "recall@1"])
     assert [item.change.metric for item in named.regression_decisions] == [
         "recall@1",

@@ -42,8 +42,8 @@ def write_runs(folder: Path, *sides: list[Trace]) -> list[Run]:
 
 
 @pytest.mark.long
-def test_answers_that_are_worse_on_fewer_chunks_name_no_layer_without_gold(tmp_path: Path):
-    """Nothing shows whether a relevant chunk was lost: the data cannot tell."""
+def test_answers_that_are_worse_on_fewer_chunks_are_retrievals_where_their_passage_is_gone(tmp_path: Path):
+    """Refusals where the former answer lost its passage name retrieval; refusals everywhere name no layer."""
     old = [hire(number, name) for number, name in enumerate(MACHINES * 2)]
     old = [replace(trace, id=f"{trace.id}-{at}", query=f"{trace.query} {at}") for at, trace in enumerate(old)]
     lost = [shorten(trace) for trace in old]
@@ -52,7 +52,8 @@ def test_answers_that_are_worse_on_fewer_chunks_name_no_layer_without_gold(tmp_p
     worded = [replace(trace, answer=f"Per day: {trace.answer}") for trace in recorded]
     runs = write_runs(tmp_path, old, lost, refused, recorded, worded)
     results = [bisect(runs[0], run) for run in runs[1:]]
-    assert [result.verdict for result in results] == ["cannot tell"] * 4
+    assert [result.verdict for result in results] == ["fault", *["cannot tell"] * 3]
+    assert results[0].faults[0].layer == "retrieval"
     assert all(decision.outcome != "ruled out" for decision in results[1].tree if decision.layer == "retrieval")
 
 

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.faults.situations import load_demo_traces
-from ragfault.comparison.attribution.step_faults import is_step_metric
 from ragfault.comparison.bisection import bisect
+from ragfault.comparison.checks.table import is_step_metric
 from ragfault.comparison.gate.gate import gate
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.datasets.agent import ForgetfulAgent, SimulatedAgent

@@ -9,7 +9,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.comparison.answer_changes import mark_unharmed, order_by_harm
-from ragfault.comparison.attribution.answer_defects import add_answer_defects, find_defect_faults, is_defect
 from ragfault.comparison.attribution.earlier_turns import withdraw_by_turns
 from ragfault.comparison.attribution.edited_sources import (
     describe_unverified_edits,
@@ -23,14 +22,22 @@ from ragfault.comparison.attribution.second_faults import find_second_faults
 from ragfault.comparison.attribution.segment_search import search_segments
 from ragfault.comparison.attribution.step_faults import (
     add_step_checks,
-    decide_step_checks,
     describe_step_changes,
-    find_step_faults,
     has_unexplained_rise,
-    is_cause,
-    is_step_metric,
+    order_by_cause,
     trace_to_steps,
 )
+from ragfault.comparison.checks.decisions import (
+    decide_checks,
+    describe_fault_fact,
+    describe_sampled_rises,
+    describe_unshown_rises,
+    find_check_faults,
+    find_silent_pairs,
+    is_defect,
+)
+from ragfault.comparison.checks.table import CHECK_METRICS, is_step_metric
+from ragfault.comparison.checks.values import add_checks
 from ragfault.comparison.comparability import (
     describe_blocked,
     describe_other_responses,
@@ -48,6 +55,7 @@ from ragfault.comparison.controls import (
     compare_right_answers,
     find_harm,
     find_unchanged,
+    place_undecided,
     suffers,
     walk_controlled,
     weigh_drops,
@@ -68,16 +76,6 @@ from ragfault.comparison.decision_tree import (
 from ragfault.comparison.equal_depth import add_equal_depth
 from ragfault.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.comparison.pairing import Mask
-from ragfault.comparison.pipeline_checks import (
-    CHECK_METRICS,
-    add_pipeline_checks,
-    decide_checks,
-    describe_fault_fact,
-    describe_sampled_rises,
-    describe_unshown_rises,
-    find_pipeline_faults,
-    find_silent_pairs,
-)
 from ragfault.comparison.records import (
     Bisection,
     BranchDecision,
@@ -88,7 +86,7 @@ from ragfault.comparison.records import (
     RunDifference,
 )
 from ragfault.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
-from ragfault.comparison.settings import DEFAULT_BISECTION, BisectionSettings
+from ragfault.comparison.settings import DEFAULT_BISECTION, MARGIN, BisectionSettings
 from ragfault.comparison.stages.evidence import collect_evidence
 from ragfault.comparison.stages.paired_traces import read_pairs
 from ragfault.comparison.stages.ranking import ORDER_ALONE, rank_suspects
@@ -172,7 +170,7 @@ class ComparedMetrics(NamedTuple):
     """All metrics and checks; those of the tree on the pairs of `scope`."""
     tree: Comparison
     """The metrics of the tree."""
-    broken: tuple[LayerFault, ...]
+    broken: Sequence[LayerFault]
     """Faults of the pipeline."""
     scope: PairScope
     """The pairs on which the pipeline answered in both runs."""
@@ -196,9 +194,9 @@ def _compare_metrics(side: PairedRuns, settings: BisectionSettings, pair_mask: M
     gone, scoring = stale_gold_share(old, new), side.find_scoring_mismatch()
     add_equal_depth(side)
     names = _list_tree_metrics(side, () if scoring is None else scoring.left_out, has_lost_gold=gone is not None)
-    added = [*add_pipeline_checks(side), *add_answer_defects(side), *add_step_checks(side)]
+    added = [*add_checks(side), *add_step_checks(side)]
     full = compare_pairs(side, settings, metrics=[*added, *names], pair_mask=asked)
-    broken = find_pipeline_faults(side, full)
+    broken = find_check_faults(side, full, [change for change in full.changes if change.metric in CHECK_METRICS])
     answered = asked & ~find_silent_pairs(side, broken)
     others, tree = split_changes(full, added.__contains__)
     if answered.sum() < asked.sum():
@@ -257,21 +255,19 @@ def _blame_layers(compared: ComparedMetrics, walk: TreeWalk) -> Blame:
         if not faults and not added and not is_explained:
             defects = [change for change in compared.full.changes if is_defect(change.metric)]
             lost = find_lost_facts(scope) if walk.dropped("context_recall") else None
-            added = find_defect_faults(defects, scope.settings.alpha) or ([] if lost is None else [lost])
+            added = find_check_faults(side, compared.full, defects) or ([] if lost is None else [lost])
+            if not added and walk.undecided is not None:
+                placed = place_undecided(side, walk.undecided, scope.pairs)
+                added = [] if placed is None else [placed]
         faults = [*faults, *added]
-    checks = (*decide_checks(compared.full), *decide_step_checks(compared.full))
     settled = settle_decisions(walk, faults, f"; {after_turns}" if after_turns else "")
-    tree = [*checks, *settled, *rulings]
-    faults = _order_by_cause(find_step_faults(compared.full), trace_to_steps(side, faults, scope.pairs))
+    tree = [*decide_checks(compared.full), *settled, *rulings]
+    steps = [change for change in compared.full.changes if is_step_metric(change.metric)]
+    traced = trace_to_steps(side, faults, scope.pairs)
+    faults = order_by_cause(traced, find_check_faults(side, compared.full, steps))
     broken = _describe_faults(side, trace_to_steps(side, compared.broken, compared.asked), compared.asked)
     shown = order_by_harm(side, (*broken, *_describe_faults(side, faults, scope.pairs)), compared.asked)
     return Blame(shown, tree, after_turns, is_explained)
-
-
-def _order_by_cause(on_steps: Sequence[LayerFault], faults: Sequence[LayerFault]) -> list[LayerFault]:
-    """Order the faults of steps and layers: failures of steps first, what may follow from a layer's fault last."""
-    causes = [fault for fault in on_steps if is_cause(fault)]
-    return [*causes, *faults, *(fault for fault in on_steps if fault not in causes)]
 
 
 def _word_verdict(compared: ComparedMetrics, walk: TreeWalk, weighed: WeighedDrops, blame: Blame) -> VerdictSentence:
@@ -398,7 +394,8 @@ def _decide_verdict(compared: ComparedMetrics, walk: TreeWalk, faults: Sequence[
     """Return verdict and sentence: what stopped the pipeline first, then mismatches of the pair, then the tree."""
     full, failed = compared.full, compared.scope.paired.failed_alone
     blocked = any(mismatch.blocks for mismatch in full.mismatches)
-    asides = [mismatch.sentence for mismatch in full.mismatches if not mismatch.blocks or faults]
+    known = [mismatch for mismatch in full.mismatches if not mismatch.blocks or faults]
+    asides = [mismatch.sentence for mismatch in known if mismatch.share > MARGIN]
     asides += [text for text in (describe_unpaired_traces(full, failed),) if text]
     asides += [text for text in (describe_same_answers(full),) if text and not blocked]
     asides += [] if faults else [*describe_unshown_rises(full, ["error"]), *describe_sampled_rises(full)]

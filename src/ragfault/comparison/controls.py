@@ -326,6 +326,25 @@ def find_harm(
     return [replace(branch.build_fault([change], title=counts), became_bad=change.rose)]
 
 
+def place_undecided(paired: PairedRuns, change: MetricChange, pairs: Mask) -> LayerFault | None:
+    """Return the fault of retrieval that a drop on other chunks follows; None if it is not shown to follow them.
+
+    It does if answers became bad where the former answers, which did not change, lose support by the new chunks, and
+    more so than where they keep it: what they drew on is gone.
+    """
+    bad = mark_bad_answers(paired)
+    moved = bad[:, 1] - bad[:, 0]
+    crossed = judge_crossed(paired)
+    if crossed is None:
+        return None
+    known = pairs & ~find_unchanged(paired)["retrieval"] & np.isfinite(moved) & np.isfinite(crossed.old_on_new)
+    lost = known & (crossed.old_on_new < 0)
+    kept = known & ~lost
+    if not suffers(paired, lost) or (kept.any() and measure_excess(moved[known], lost[known]).low <= 0):
+        return None
+    return BRANCHES[0].build_fault([change], title="passages that the answers drew on are no longer retrieved")
+
+
 def suffers(paired: PairedRuns, pairs: Mask) -> bool:
     """Return whether more answers are shown to have become bad than right on some pairs, among those that changed.
 

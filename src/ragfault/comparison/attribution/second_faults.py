@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.comparison.attribution.answer_defects import COPIES_METRIC
 from ragfault.comparison.attribution.edited_sources import find_lost_facts, place_by_texts
 from ragfault.comparison.attribution.pair_scope import PairScope
+from ragfault.comparison.checks.table import COPIES_METRIC
 from ragfault.comparison.compare import compare_pairs
 from ragfault.comparison.controls import walk_controlled
 from ragfault.comparison.decision_tree import EQUAL_DEPTH, GOLD_METRICS, describe_change

@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ragfault.comparison.checks.decisions import describe_shares, is_shown_rise
+from ragfault.comparison.checks.table import STEP_FACTS, STEP_PREFIX, get_check, is_step_metric, split_step_metric
 from ragfault.comparison.paired_runs import PairedRuns
-from ragfault.comparison.pipeline_checks import decide_count, is_shown_rise
-from ragfault.comparison.records import BranchDecision, Comparison, FaultLayer, LayerFault, MetricChange
+from ragfault.comparison.records import Comparison, LayerFault, MetricChange
 from ragfault.diagnosis.steps.differences import SAME_CHUNKS, find_first_difference, list_kinds_in_order
 from ragfault.diagnosis.steps.localization import localize_faulty_steps
 from ragfault.diagnosis.steps.operations import drop_copies, list_operation_faults
 from ragfault.io.runs.run import MetricInfo
 from ragfault.model.records import Step, StepKind, Trace
 from ragfault.stats.differences import paired_difference
-from ragfault.text.number_format import format_p_value, format_percent, format_signed
+from ragfault.text.number_format import format_signed
 
-PREFIX = "steps: "
-"""Begins the name of every metric of steps."""
-COUNT_METRIC = f"{PREFIX}number"
+COUNT_METRIC = f"{STEP_PREFIX}number"
 FIRST, RETRIED = "first faulty step", "retried"
+SHARES = "{share} of traces ({before} before; p {p})"
 LEAST_MOVED = 6
 """Pairs that must differ: with fewer no test could show a change, whatever their signs."""
 MAX_LOCALIZED = 500
@@ -40,34 +39,8 @@ USUAL_SHARE = 0.9
 LEAST_PAIRS, CONFINED_SHARE = 8, 0.35
 """Pairs that must first differ at a kind of step to name it; share of their mean drop that later ones may have."""
 
-FACTS: dict[str, str] = {
-    "error": "{kind} steps fail on",
-    "wrong_call": "calls of {kind} steps could not be executed on",
-    "repeated_call": "{kind} steps repeat a call that was answered before on",
-    "nothing_new": "{kind} steps return what they returned to another query on",
-    "unfounded_answer": "{kind} steps answer before anything was read on",
-}
-REMEDIES: dict[str, tuple[str, ...]] = {
-    "error": ("read the errors of the example traces", "set time limits and retries", "tell the model that it failed"),
-    "wrong_call": ("check the schema and the description of the tool", "compare the prompt that plans the calls"),
-    "repeated_call": ("show the model what it asked before", "stop after a call that returns nothing new"),
-    "nothing_new": ("check the cache and the session of the retriever", "search for the queries of the example traces"),
-    "unfounded_answer": ("require a search before an answer", "compare the prompt that plans the steps"),
-}  # fmt: skip
-CAUSES = ("error", "wrong_call", "unfounded_answer")
-"""Faults that stand before those of layers; the others may follow from what was retrieved."""
-LAYERS: dict[StepKind | None, FaultLayer] = {
-    "rewrite": "retrieval", "memory": "retrieval", "retrieve": "retrieval", "rerank": "retrieval",
-    "read": "generation", "generate": "generation", "cite": "generation",
-}  # fmt: skip
-
 Mask = NDArray[np.bool_]
 Values = NDArray[np.float64]
-
-
-def is_step_metric(name: str) -> bool:
-    """Tell whether a metric is one of steps."""
-    return name.startswith(PREFIX)
 
 
 def add_step_checks(paired: PairedRuns) -> tuple[str, ...]:
@@ -148,7 +121,7 @@ def _measure_steps(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
             put(COUNT_METRIC, side, place, len(trace.steps or ()), places)
             for fault in list_operation_faults(trace):
                 if fault.kind in taken[0] & taken[1]:
-                    put(f"{PREFIX}{fault.kind or 'other'} {fault.fault}", side, place, 1.0, places)
+                    put(f"{STEP_PREFIX}{fault.kind or 'other'} {fault.fault}", side, place, 1.0, places)
         chosen = [traces[at] for at in sorted(spaced)] if alike else []
         others = [sides[1 - side][at] for at in sorted(spaced)]
         pairs = {trace.id: (place, trace, other) for place, trace, other in zip(located, chosen, others, strict=False)}
@@ -160,7 +133,7 @@ def _measure_steps(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
             retried = {fault.step for fault in list_operation_faults(trace) if fault.fault == RETRIED}
             step = next(step for step in trace.steps or () if step.id == best.step)
             if step.id not in retried and not _did_the_same(step, other):
-                put(f"{PREFIX}{best.kind or 'other'} {FIRST}", side, place, 1.0, located)
+                put(f"{STEP_PREFIX}{best.kind or 'other'} {FIRST}", side, place, 1.0, located)
     return values
 
 
@@ -170,50 +143,15 @@ def _did_the_same(step: Step, other: Trace) -> bool:
     return any(done == (s.kind, s.name, s.input, s.output, s.chunks, s.error) for s in other.steps or ())
 
 
-def find_step_faults(comparison: Comparison) -> list[LayerFault]:
-    """Return a fault for each fault of the operation of a kind of step that is shown to have risen."""
-    faults = []
-    for change in comparison.changes:
-        kind, fault = _split_name(change.metric)
-        if fault not in FACTS or not is_shown_rise(change, comparison.alpha):
-            continue
-        fact = FACTS[fault].format(kind=kind)
-        faults.append(
-            LayerFault(
-                layer=LAYERS.get(kind, "pipeline"),
-                branch=f"0 {kind} step",
-                title=fact.removesuffix(" on"),
-                evidence=(change,),
-                suspects=(),
-                remedies=REMEDIES[fault],
-                step=None if kind == "other" else kind,
-                step_evidence=f"{fact[0].upper()}{fact[1:]} {_describe_shares(change)}",
-            )
-        )
-    return sorted(faults, key=lambda fault: (not is_cause(fault), _rank(fault.evidence[0])))
+def order_by_cause(faults: Sequence[LayerFault], on_steps: Sequence[LayerFault]) -> list[LayerFault]:
+    """Order the faults of layers and steps: failures of steps first, what may follow from a layer's fault last."""
+    ranked = sorted(on_steps, key=lambda fault: -_get_rise(fault.evidence[0]))
+    causes = [fault for fault in ranked if (check := get_check(fault.evidence[0].metric)) and check.is_cause]
+    return [*causes, *faults, *(fault for fault in ranked if fault not in causes)]
 
 
-def is_cause(fault: LayerFault) -> bool:
-    """Tell whether a fault of steps stands before those of layers, which may follow from it."""
-    return _split_name(fault.evidence[0].metric)[1] in CAUSES
-
-
-def _rank(change: MetricChange) -> float:
-    return -(change.difference.mean if change.difference is not None else 0.0)
-
-
-def _split_name(metric: str) -> tuple[Any, str]:
-    """Split the name of a metric of steps into the kind of step and what is counted."""
-    if not is_step_metric(metric):
-        return "", ""
-    kind, _, fault = metric.removeprefix(PREFIX).partition(" ")
-    return kind, fault
-
-
-def _describe_shares(change: MetricChange) -> str:
-    p = format_p_value(change.adjusted)
-    after, before = format_percent(change.candidate or 0.0), format_percent(change.baseline or 0.0)
-    return f"{after} of traces ({before} before; p {p if p.startswith('<') else f'= {p}'})"
+def _get_rise(change: MetricChange) -> float:
+    return 0.0 if change.difference is None else change.difference.mean
 
 
 def describe_step_changes(comparison: Comparison, *, is_named: bool) -> tuple[str, ...]:
@@ -223,31 +161,21 @@ def describe_step_changes(comparison: Comparison, *, is_named: bool) -> tuple[st
     """
     texts = []
     for change in comparison.changes:
-        kind, counted = _split_name(change.metric)
-        if not kind or counted in FACTS or not is_shown_rise(change, comparison.alpha):
+        kind, counted = split_step_metric(change.metric)
+        if not kind or counted in STEP_FACTS or not is_shown_rise(change, comparison.alpha):
             continue
         if change.metric == COUNT_METRIC:
             texts.append(f"traces take {change.candidate:.1f} steps, {change.baseline:.1f} before")
         elif counted == RETRIED:
-            texts.append(f"{kind} steps fail and succeed when they are made again on {_describe_shares(change)}")
+            texts.append(f"{kind} steps fail and succeed when they are made again on {describe_shares(SHARES, change)}")
         elif not is_named:
-            texts.append(f"the first faulty step is a {kind} step on {_describe_shares(change)}")
+            texts.append(f"the first faulty step is a {kind} step on {describe_shares(SHARES, change)}")
     return tuple(texts)
 
 
 def has_unexplained_rise(comparison: Comparison) -> bool:
     """Tell whether a kind of step is shown to be the first faulty one more often."""
     return any(FIRST in change.metric and is_shown_rise(change, comparison.alpha) for change in comparison.changes)
-
-
-def decide_step_checks(comparison: Comparison) -> Iterator[BranchDecision]:
-    """Yield the outcome of each fault of the operation of steps that enough pairs differ on."""
-    for change in comparison.changes:
-        kind, fault = _split_name(change.metric)
-        if fault in FACTS and change.n:
-            why = f"{FACTS[fault].format(kind=kind)} {_describe_shares(change)}"
-            shown = is_shown_rise(change, comparison.alpha)
-            yield decide_count(change, f"0 {kind} step", LAYERS.get(kind, "pipeline"), why, shown=shown)
 
 
 def trace_to_steps(paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: Mask | None) -> list[LayerFault]:

@@ -9,21 +9,17 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.comparison.attribution.answer_defects import add_answer_defects, find_defect_faults, is_defect
 from ragfault.comparison.attribution.edited_sources import describe_unverified_edits
+from ragfault.comparison.checks.decisions import describe_fault_fact, describe_sampled_rises, find_check_faults
+from ragfault.comparison.checks.table import CHECK_METRICS
+from ragfault.comparison.checks.values import add_checks
 from ragfault.comparison.comparability import describe_unpaired_traces, drop_spoiled_differences, hides_a_fault
 from ragfault.comparison.compare import compare_pairs, least_clusters, split_changes
-from ragfault.comparison.controls import WeighedDrops, compare_right_answers, weigh_drops
-from ragfault.comparison.decision_tree import TREE_METRICS, describe_change, excludes_harm
+from ragfault.comparison.controls import WeighedDrops, compare_right_answers, suffers, weigh_drops
+from ragfault.comparison.decision_tree import EQUAL_DEPTH, GOLD_METRICS, TREE_METRICS, describe_change, excludes_harm
+from ragfault.comparison.equal_depth import add_equal_depth
 from ragfault.comparison.gate.records import RegressionDecision, RegressionReport
 from ragfault.comparison.paired_runs import PairedRuns
-from ragfault.comparison.pipeline_checks import (
-    CHECK_METRICS,
-    add_pipeline_checks,
-    describe_fault_fact,
-    describe_sampled_rises,
-    find_pipeline_faults,
-)
 from ragfault.comparison.records import MAX_NEEDED, Comparison, LayerFault, MetricChange
 from ragfault.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
 from ragfault.comparison.settings import DEFAULT_GATE, BisectionSettings, GateSettings
@@ -72,15 +68,15 @@ def check_regression(side: PairedRuns, settings: GateSettings = DEFAULT_GATE) ->
     Raises UnknownName for a metric that not both runs have; UsageError where none is left.
     """
     chosen = _select_metrics(side, settings.metrics)
-    checks = [name for name in add_pipeline_checks(side) if name not in chosen]
+    added = [name for name in add_checks(side) if name not in chosen]
+    checks = [name for name in added if name in CHECK_METRICS]
     named = {name: value for key, value in (settings.margins or {}).items() for name in _match_metrics(side, key)}
     shared = replace(BisectionSettings.select(settings), margin=settings.max_drop, margins=named)
-    full = compare_pairs(side, shared, metrics=[*checks, *add_answer_defects(side), *chosen])
-    defects, comparison = split_changes(full, is_defect)
-    comparison = replace(comparison, changes=tuple(c for c in comparison.changes if c.metric not in checks))
-    broken = [fault for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks]
+    full = compare_pairs(side, shared, metrics=[*added, *chosen])
+    apart, comparison = split_changes(full, added.__contains__)
+    broken = find_check_faults(side, full, apart)
     failed = {fault.evidence[0].metric for fault in broken}
-    failures = tuple(map(_decide_failure, [*broken, *find_defect_faults(defects, shared.alpha)]))
+    failures = tuple(map(_decide_failure, broken))
     tests = sum(change.adjusted is not None for change in full.changes)
     alone = describe_unpaired_traces(comparison, side.failed_alone)
     differences = drop_spoiled_differences(compare_profiles(*side.profiles), side.mismatch_list)
@@ -129,6 +125,9 @@ def _bound_harm(
     if right is None:
         return decisions
     harm = _decide_metric(right, options)
+    if harm.result == "fail" and not suffers(paired, np.ones(len(paired.pairing), dtype=bool)):
+        # A judge that is less sure of answers which it still calls right shows no harm.
+        harm = replace(harm, result="cannot tell", reason=f"{harm.reason}; answers are not shown to suffer")
     return [*(_pass_harmless(decision, right, harm, weighed) for decision in decisions), harm]
 
 
@@ -162,17 +161,17 @@ def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[s
     """Select the metrics to decide, by their full text."""
     if metrics:
         return list(dict.fromkeys(name for text in metrics for name in _match_metrics(paired, text)))
-    names = [
-        measure.name
-        for measure in paired.shared_metrics()
-        if metric_name(measure.name) in TREE_METRICS and paired.is_scored(measure.name)
-    ]
+    scored = [name for name in paired.shared_names() if paired.is_scored(name)]
+    names = [name for name in scored if metric_name(name) in TREE_METRICS]
     if not names:
         raise UsageError(
             f"no metric of the decision tree has a value in {paired.runs[0].path} or {paired.runs[1].path}. "
             "Name the metrics to compare with the baseline with -m."
         )
-    return names
+    add_equal_depth(paired)
+    # What people marked as relevant outranks what a judge finds so.
+    is_judged = paired.has_metric(EQUAL_DEPTH) and not any(metric_name(name) in GOLD_METRICS for name in names)
+    return [*names, EQUAL_DEPTH] if is_judged else names
 
 
 def _match_metrics(paired: PairedRuns, text: str) -> list[str]:
