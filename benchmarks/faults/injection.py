@@ -199,7 +199,7 @@ def _duplicate_documents(config: Config, share: float) -> Config:
     return set_indexing(config, copied_share=share)
 
 
-@register_fault("top-k", "retrieval", 6, 8, 20, 30)
+@register_fault("top-k", "retrieval", 0, 8, 20, 30)
 def _raise_top_k(config: Config, k: int) -> Config:
     """Retrieve so many chunks instead of 5; the first 5 stay the same and the prompt has room for all.
 
@@ -345,7 +345,7 @@ def _shift_citations(config: Config, share: float) -> Config:
     return set_generation(config, shift_share=share)
 
 
-@register_fault("wandering-preamble", "generation", 7, 0.25, 0.6, 1.0)
+@register_fault("wandering-preamble", "generation", 6, 0.25, 0.6, 1.0)
 def _add_preamble(config: Config, share: float) -> Config:
     """Begin a share of the answers with three sentences of small talk that claim nothing about the documents.
 
@@ -355,7 +355,7 @@ def _add_preamble(config: Config, share: float) -> Config:
     return set_generation(config, preamble_share=share)
 
 
-@register_fault("wandering-digression", "generation", 7, 0.25, 0.6, 1.0)
+@register_fault("wandering-digression", "generation", 6, 0.25, 0.6, 1.0)
 def _add_digression(config: Config, share: float) -> Config:
     """Begin a share of the answers with two sentences of the last chunks, which are true but were not asked for.
 

@@ -200,7 +200,7 @@ def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairi
     def read(name: str) -> list[RowIndices]:
         return [getattr(side, name)[rows] for side, rows in sides]
 
-    def find(name: str, missing: int = 0) -> list[Mask]:
+    def mark(name: str, missing: int = 0) -> list[Mask]:
         return [values != missing for values in read(name)]
 
     fine = ~np.logical_or(*read("errors"))
@@ -212,23 +212,23 @@ def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairi
     gold = [np.array([side.gold[row] is not None for row in rows], dtype=bool) for side, rows in sides]
     table = (
         # No metric of the tree reads earlier turns.
-        RecordedField("history", "history", find("histories"), every, blocks=False),
-        RecordedField("chunks", "chunks", find("chunk_counts", NOT_RECORDED), fine, is_text=True),
+        RecordedField("history", "history", mark("histories"), every, blocks=False),
+        RecordedField("chunks", "chunks", mark("chunk_counts", NOT_RECORDED), fine, is_text=True),
         RecordedField("chunk texts", CHUNK_TEXT, texts, fine & retrieved, is_text=True),
-        RecordedField("answers", "answer", find("answered"), fine, _is_never_recorded),
+        RecordedField("answers", "answer", mark("answered"), fine, _is_never_recorded),
         RecordedField(
             "citations",
             "citations",
-            find("citation_counts", NOT_RECORDED),
+            mark("citation_counts", NOT_RECORDED),
             answered,
             lambda recorded: _is_never_recorded(recorded) or _is_uneven(recorded),
         ),
-        RecordedField("claims and quotes of citations", CITED_CLAIMS, find("has_quotes"), answered & cited, _is_uneven),
-        RecordedField("references", "reference", find("references"), every, _is_never_recorded),
-        RecordedField("facts", "facts", find("facts"), every, _is_never_recorded),
+        RecordedField("claims and quotes of citations", CITED_CLAIMS, mark("has_quotes"), answered & cited, _is_uneven),
+        RecordedField("references", "reference", mark("references"), every, _is_never_recorded),
+        RecordedField("facts", "facts", mark("facts"), every, _is_never_recorded),
         RecordedField("gold", "gold", gold, every, _is_never_recorded),
     )
-    factless = ~np.logical_and(*find("facts"))
+    factless = ~np.logical_and(*mark("facts"))
     return [
         mismatch
         for row in table

@@ -339,8 +339,8 @@ def place_undecided(paired: PairedRuns, change: MetricChange, pairs: Mask) -> La
         return None
     known = pairs & ~find_unchanged(paired)["retrieval"] & np.isfinite(moved) & np.isfinite(crossed.old_on_new)
     lost = known & (crossed.old_on_new < 0)
-    kept = known & ~lost
-    if not suffers(paired, lost) or (kept.any() and measure_excess(moved[known], lost[known]).low <= 0):
+    supported = known & ~lost
+    if not suffers(paired, lost) or (supported.any() and measure_excess(moved[known], lost[known]).low <= 0):
         return None
     return BRANCHES[0].build_fault([change], title="passages that the answers drew on are no longer retrieved")
 

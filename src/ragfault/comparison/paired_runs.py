@@ -343,8 +343,8 @@ class PairedRuns:
     @cached_property
     def causes(self) -> list[CausePair]:
         """Return whether the answers of each pair are bad, and why."""
-        found = {mismatch.side: mismatch.stretches for mismatch in self.mismatch_list if mismatch.stretches}
-        notices = found.get(0, {}), found.get(1, {})
+        stretches = {mismatch.side: mismatch.stretches for mismatch in self.mismatch_list if mismatch.stretches}
+        notices = stretches.get(0, {}), stretches.get(1, {})
         return pair_causes(self.matrices, self.contents, self.pairing, self.other_keys, notices)
 
     def chunk_levels(self, side: int) -> Sequence[tuple[RelevanceLevel, ...]]:

@@ -98,8 +98,8 @@ def differ_in_talk(pair: AnswerPair) -> bool:
     """
     sides = [split_parts(answer) for answer in pair.answers]
     other = set(sides[0]) ^ set(sides[1])
-    kept = [[part for part in side if part not in other] for side in sides]
-    return bool(other and kept[0]) and kept[0] == kept[1] and all(map(is_talk, other))
+    common = [[part for part in side if part not in other] for side in sides]
+    return bool(other and common[0]) and common[0] == common[1] and all(map(is_talk, other))
 
 
 def split_parts(answer: str) -> list[str]:

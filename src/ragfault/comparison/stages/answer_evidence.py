@@ -19,7 +19,7 @@ from ragfault.comparison.stages.paired_traces import (
     give_rise,
     ramp,
 )
-from ragfault.comparison.stages.text_evidence import DAMAGE, share_common_words
+from ragfault.comparison.stages.text_evidence import share_common_words
 from ragfault.model.records import Citation, Trace, Verdicts
 from ragfault.model.rules import quote_matches
 from ragfault.text.number_format import format_percent
@@ -129,10 +129,6 @@ def _stands_after(inner: Sequence[str], outer: Sequence[str]) -> bool:
     return inner[0] != outer[0] and inner[0][-25:] in " ".join(outer[1:])
 
 
-def _is_damaged(trace: Trace) -> bool:
-    return bool(DAMAGE.search(trace.answer or "")) and not any(DAMAGE.search(c.text) for c in trace.chunks or ())
-
-
 def _present(verdicts: Verdicts) -> int:
     return sum(fact.present for fact in verdicts.fact or ())
 
@@ -237,13 +233,6 @@ ANSWER_FORMS = (
         "answers end in the middle of a sentence",
         0.15,
         ("max tokens",),
-    ),
-    AnswerForm(
-        "damaged answers",
-        _is_damaged,
-        "answers hold damaged characters that their chunks do not",
-        0.2,
-        ("output schema",),
     ),
     AnswerForm(
         "units", states_other_unit, "answers give a figure in a unit that their chunks do not", 0.1, ("model", "prompt")

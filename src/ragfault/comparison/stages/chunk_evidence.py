@@ -105,7 +105,6 @@ def _list_rules(traces: PairedTraces, lists: _ChunkLists) -> Evidence:
         f"on {format_percent(ordered)} of the {len(lists.changed):,} pairs whose lists changed, the same "
         "chunks stand in another order"
     )
-    yield from give("order", ramp(ordered, 0.3, 0.9), text, "reranker")
     yield from give(ORDER_ALONE, float(ordered >= ORDERED_SHARE), text, "reranker")
     yield from _depth_rules(lists)
     yield from _empty_rules(lists)
@@ -180,8 +179,6 @@ def _depth_rules(lists: _ChunkLists) -> Evidence:
     if after < before:
         varied, uneven = f"{text}, and their number varies", moved * ramp(0.95 - even, 0.0, 0.35)
         yield from give("uneven depth", uneven, varied, "score threshold", "deduplication", half=["filter"])
-    else:
-        yield from give("deeper", moved, text, "top-k")
 
 
 def _empty_rules(lists: _ChunkLists) -> Evidence:

@@ -22,7 +22,6 @@ EXPLANATIONS = (
     (("repeated",), ("longer",)),
     (("vanished",), ("even loss",)),
     (("misses facts", "answer of another query"), ("refusals", "longer")),
-    (("damaged answers",), ("misses facts",)),
 )
 """Observations of a cause, and those that follow from it: other chunks are found, answers are longer or refuse."""
 
