@@ -86,7 +86,7 @@ from ragfault.comparison.records import (
     RunDifference,
 )
 from ragfault.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
-from ragfault.comparison.settings import DEFAULT_BISECTION, MARGIN, BisectionSettings
+from ragfault.comparison.settings import DEFAULT_BISECTION, BisectionSettings
 from ragfault.comparison.stages.evidence import collect_evidence
 from ragfault.comparison.stages.paired_traces import read_pairs
 from ragfault.comparison.stages.ranking import ORDER_ALONE, rank_suspects
@@ -394,8 +394,7 @@ def _decide_verdict(compared: ComparedMetrics, walk: TreeWalk, faults: Sequence[
     """Return verdict and sentence: what stopped the pipeline first, then mismatches of the pair, then the tree."""
     full, failed = compared.full, compared.scope.paired.failed_alone
     blocked = any(mismatch.blocks for mismatch in full.mismatches)
-    known = [mismatch for mismatch in full.mismatches if not mismatch.blocks or faults]
-    asides = [mismatch.sentence for mismatch in known if mismatch.share > MARGIN]
+    asides = [mismatch.sentence for mismatch in full.mismatches if not mismatch.blocks or faults]
     asides += [text for text in (describe_unpaired_traces(full, failed),) if text]
     asides += [text for text in (describe_same_answers(full),) if text and not blocked]
     asides += [] if faults else [*describe_unshown_rises(full, ["error"]), *describe_sampled_rises(full)]

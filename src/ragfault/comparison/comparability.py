@@ -93,7 +93,7 @@ def find_mismatches(
     mismatch_items += _find_missing_fields(old, new, pairing)
     lacking = {field for mismatch in mismatch_items for field in mismatch.left_out}
     mismatch_items += _find_edited_labels(old, new, pairing, renamed, lacking)
-    if pairing.other_form.any():
+    if pairing.other_form.mean() > MARGIN:
         text = (
             "answers differ in Markdown or talk on {share} of pairs, and in nothing else: the form of an answer is not "
             "a fault"
