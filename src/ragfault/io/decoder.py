@@ -30,6 +30,7 @@ from ragfault.io.formats.leftovers import UncertainColumns, check_unread
 from ragfault.io.formats.passages import SplitMarks, choose_split, split_prompt
 from ragfault.io.formats.paths import get_path, remove_paths
 from ragfault.io.formats.reading_examples import ReadLeaf, list_read_leaves
+from ragfault.io.formats.record_lists import holds_records
 from ragfault.io.formats.record_shapes import NATIVE_SHAPE, TRACE_FIELDS
 from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.native_keys import check_keys, decode_native
@@ -301,7 +302,10 @@ class TraceDecoder:
         records = [cut_lists(record) for record in records[:MAX_JOINED]]
         joined = join(records)
         if not self.options.labeled and joined != records:
-            self._check_news(self.joining.add(records, joined, join), [])
+            news = self.joining.add(records, joined, join)
+            # a list of records that says less than the one that is read is named, and not asked about
+            lesser = {path for path in news if any(holds_records(record, path) for record in records)}
+            self._check_news({path: part for path, part in news.items() if path not in lesser}, [])
 
     def _check_news(self, news: dict[str, Any], records: list[dict[str, Any]]) -> None:
         if self.options.accept_unread or self.options.column_map or (self.shape is not None and self.shape.closed):

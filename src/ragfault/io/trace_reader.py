@@ -33,10 +33,12 @@ from ragfault.io.formats.record_lists import (
     expand_document,
     find_call_keys,
     find_event_key,
+    find_group_key,
     find_row_groups,
     has_typed_values,
     join_events,
     join_rows,
+    mark_row,
     unwrap_rows,
 )
 from ragfault.io.formats.turn_records import expand_answers, expand_rows, expand_turns, find_answer_lists, find_turn_key
@@ -237,6 +239,8 @@ def _read_trec_file(name: str, qrels: Any, collector: ErrorCollector, options: R
     collector.add_bad_rows(bad_lines)
 
 
+MAX_COMPARED = 4
+"""Documents of records whose ids are compared."""
 SAMPLE_SIZE = 32
 """Records that decide what the columns of a file are."""
 
@@ -394,9 +398,12 @@ def _expand_documents(payloads: Iterator[tuple[int, Any]], options: ReadOptions)
     if not isinstance(first[1], (bytes, dict)) or _expand_payload(first[1], query) is None:
         yield from chain([first], payloads)
         return
-    for number, payload in chain([first], payloads):
-        for record in _expand_payload(payload, query) or [payload]:
-            yield number, record
+    documents, payloads = _peek_records(chain([first], payloads))
+    key = find_group_key(documents, [expand_document(document, query) or [] for document in documents[:MAX_COMPARED]])
+    for number, payload in payloads:
+        records = _expand_payload(payload, query)
+        for record in records or [payload]:
+            yield number, mark_row(str(_parse_payload(payload).get(key)), record) if key and records else record
 
 
 def _expand_payload(payload: Any, query_paths: tuple[str, ...]) -> list[dict[str, Any]] | None:

@@ -38,6 +38,8 @@ def find_role(name: Any) -> str | None:
     >>> find_role("Human"), find_role("assistant_message"), find_role("retrieval"), find_role("anna")
     ('user', 'assistant', 'tool', None)
     """
+    if len(str(name)) > LONGEST_ROLE:
+        return None
     words = split_words(str(name))
     plain = words[:-1] if len(words) > 1 and words[-1] in ("message", "msg", "utterance", "turn") else words
     return (
@@ -45,6 +47,8 @@ def find_role(name: Any) -> str | None:
     )
 
 
+LONGEST_ROLE = 40
+"""Characters of the longest name of a role."""
 SEARCH_WORDS = frozenset(("retrieval", "retriever", "retrieve", "retrieved"))
 
 
@@ -326,6 +330,9 @@ def find_text(value: Any, keys: tuple[str, ...], depth: int = 0) -> str | None:
         return next((text for item in value if (text := find_text(item, keys, depth + 1))), None)
     if not isinstance(value, dict):
         return None
+    if find_role(value.get("role")) and isinstance(value.get("parts"), list):
+        # a message of Gemini, whose thoughts are not its text
+        return join_text(value["parts"])
     only = [item for item in value.values() if len(value) == 1 and isinstance(item, (str, dict, list))]
     parts = [value[key] for key in keys if value.get(key)] or only
     return next((text for part in parts if (text := find_text(part, keys, depth + 1))), None)

@@ -12,6 +12,7 @@ from ragfault.io.formats.field_names import rank_fields
 from ragfault.io.formats.field_words import join_words, split_words
 from ragfault.io.formats.passages import TEXT_KEY_RANKS, classify
 from ragfault.io.formats.paths import ABSENT, get_path, list_paths, parse_embedded
+from ragfault.io.formats.record_shapes import NATIVE_SHAPE, detect_shape
 from ragfault.io.formats.turn_records import find_turn_key
 from ragfault.model.grouping import group_positions
 
@@ -81,9 +82,9 @@ def is_record(value: RawRecord, query_paths: Sequence[str] = ()) -> bool:
         kind = classify(content) if "query" in fields or "history" in fields else ""
         if kind == "conversation" or ("query" in fields and kind in ("text", "word")):
             return True
-        own_names = isinstance(content, dict) and any(
-            rank_fields(str(key)) for key in content.keys() - {"content", "text"}
-        )
+        parts = content if isinstance(content, list) else [content]
+        names = {str(key) for part in parts if isinstance(part, dict) for key in part} - {"content", "text"}
+        own_names = any(map(rank_fields, names))
         if (
             "query" in fields
             and kind in ("object", "passages")
@@ -136,12 +137,61 @@ def expand_document(value: Any, query_paths: Sequence[str] = (), depth: int = 0)
     by_ids = is_bare and any(map(_holds_objects_by_id, value.values()))
     if is_answered or (not by_ids and is_record(value, query_paths)):
         return None
-    matches: list[RawRecord] = []
+    groups: dict[str, list[RawRecord]] = {}
     for key, item in value.items():
         inner = expand_document(item, query_paths, depth + 1) if isinstance(item, (dict, list)) else None
         if inner:
-            matches += _inherit(value, key, inner)
-    return matches or None
+            groups[key] = _inherit(value, key, inner)
+    return _join_groups(groups) or None
+
+
+def _join_groups(groups: dict[str, list[RawRecord]]) -> list[RawRecord]:
+    """Join the lists of records of one document: those that say most, each with its key as the route.
+
+    A list of tests or a summary next to the results of a run is not more records.
+
+    >>> asked = [{"id": 1, "question": "When?"}]
+    >>> answered = [{**asked[0], "answer": "In 1040."}]
+    >>> _join_groups({"tests": asked, "results": answered})
+    [{'id': 1, 'question': 'When?', 'answer': 'In 1040.'}]
+    >>> [(row["id"], row["route"]) for row in _join_groups({"bm25": answered, "dense": answered})]
+    [('bm25/1', 'bm25'), ('dense/1', 'dense')]
+    """
+    if len(groups) > 1:
+        ranks = {key: _rank_rows(rows) for key, rows in groups.items()}
+        groups = {key: rows for key, rows in groups.items() if ranks[key] == max(ranks.values())}
+    rows = [row for part in groups.values() for row in part]
+    is_shared = share_ids(groups.values())
+    if len(groups) < 2 or (len(groups) > MAX_ROUTES and not is_shared):
+        return rows
+    return [mark_row(key, row) if is_shared else {"route": key, **row} for key, part in groups.items() for row in part]
+
+
+def _is_id_field(key: str) -> bool:
+    return "id" in {field for field, _ in rank_fields(key)[:1]}
+
+
+def holds_records(document: RawRecord, path: str) -> bool:
+    """Tell whether a path of a document leads to, or into, a list of records.
+
+    >>> document = {"run": {"tests": [{"vars": {"question": "When?"}}]}, "tags": [{"name": "a"}]}
+    >>> holds_records(document, "run.tests[].vars"), holds_records(document, "tags[].name")
+    (True, False)
+    """
+    value = get_path(document, path.partition("[]")[0])
+    return isinstance(value, list) and expand_document(value) is not None
+
+
+def _rank_rows(rows: Sequence[RawRecord]) -> tuple[bool, int]:
+    """Rank a list of records: whether it has the layout of a tool, and how much of a trace its records say."""
+    shape = detect_shape(rows[0], rows[:1])
+    fields = {
+        field
+        for path, content in list_paths(rows[0])
+        for field, _ in rank_fields(path)[:1]
+        if content not in (None, "", [])
+    }
+    return shape is not None and shape is not NATIVE_SHAPE, len(fields & CONTENT_FIELDS)
 
 
 def _holds_answer(name: str, value: Any) -> bool:
@@ -165,13 +215,49 @@ def _expand_list(rows: list[Any], query_paths: Sequence[str], depth: int) -> lis
     """Return the rows that are records, and those within rows that hold some."""
     if not rows or not all(isinstance(row, dict) for row in rows) or has_roles(rows):
         return None
-    matches: list[RawRecord] = []
+    lists: list[list[RawRecord]] = []
     for row in rows:
         inner = [row] if is_record(row, query_paths) else expand_document(row, query_paths, depth + 1)
         if inner is None:
             return None
-        matches += inner
-    return matches
+        lists.append(inner)
+    key = find_group_key(rows, lists)
+    marked = (
+        [mark_row(row[key], part) for part in inner] if key else inner for row, inner in zip(rows, lists, strict=True)
+    )
+    return [part for inner in marked for part in inner]
+
+
+MAX_ROUTES = 12
+"""Lists of records in one object from which on its keys are ids, and name no routes."""
+
+
+def find_group_key(rows: Sequence[RawRecord], lists: Sequence[Sequence[RawRecord]]) -> str | None:
+    """Find what names each of several rows, if the lists of records within them share ids: a text that always differs.
+
+    >>> runs = [{"provider": name, "queries": [{"id": 1, "question": "When?"}]} for name in "ab"]
+    >>> find_group_key(runs, [run["queries"] for run in runs])
+    'provider'
+    """
+    if len(rows) < 2 or not share_ids(lists):
+        return None
+    texts = {key: {row.get(key) for row in rows if isinstance(row.get(key), str)} for key in rows[0]}
+    return next((key for key, values in texts.items() if len(values) == len(rows)), None)
+
+
+def share_ids(lists: Iterable[Sequence[RawRecord]]) -> bool:
+    """Tell whether an id stands in several lists of records."""
+    ids = [{str(row[key]) for row in rows for key in filter(_is_id_field, row)} for rows in lists]
+    return len(set().union(*ids)) < sum(map(len, ids))
+
+
+def mark_row(name: str, row: RawRecord) -> RawRecord:
+    """Put the name of its list into the id and the route of a record.
+
+    >>> mark_row("dense", {"qid": 1, "question": "When?"})
+    {'route': 'dense', 'qid': 'dense/1', 'question': 'When?'}
+    """
+    return {"route": name, **row, **{key: f"{name}/{row[key]}" for key in list(filter(_is_id_field, row))[:1]}}
 
 
 def _read_cells(value: RawRecord) -> list[RawRecord] | None:

@@ -21,7 +21,6 @@ MAX_REASONS = 16
 """Number of distinct reasons for a rejection."""
 
 SpanStatus = Literal["unset", "ok", "error"]
-STATUS_CODES: tuple[SpanStatus, ...] = ("unset", "ok", "error")
 STATUS_NAMES: dict[str, SpanStatus] = {"ok": "ok", "error": "error", "1": "ok", "2": "error"}
 
 
