@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from ragfault.io.field_values import make_content_id
+from ragfault.io.field_values import CHUNK_ID_KEYS, make_content_id
 from ragfault.model.records import Chunk, Citation, Trace
 from ragfault.text.citation_marks import LINK, CitationMark, CitedText, blank_citations, find_citations
 from ragfault.text.normalization import split_content_words
@@ -97,7 +97,12 @@ def read_citations(traces: Iterable[Trace], notice: Callable[[str], object]) -> 
 
 
 def list_cited_sources(trace: Trace) -> list[CitedSource]:
-    """List what the answer of a trace cites in its text; nothing where citations are recorded or chunks are not."""
+    """List what the answer of a trace cites in its text, or what is recorded as cited of chunks without names.
+
+    There is nothing to list if recorded citations can be compared with names of chunks, or chunks are not recorded.
+    """
+    if trace.citations and trace.chunks and not any(map(is_named, trace.chunks)):
+        return [CitedSource("recorded", part.chunk, 0, 0, part.claim or part.quote) for part in trace.citations]
     if trace.citations is not None or not trace.answer or trace.chunks is None:
         return []
     cited = find_citations(trace.answer)
@@ -113,6 +118,15 @@ def list_cited_sources(trace: Trace) -> list[CitedSource]:
         end = len(trace.answer)
         sources = [CitedSource("name", entry.name, cited.end, end, None) for entry in cited.sources]
     return sources
+
+
+def is_named(chunk: Chunk) -> bool:
+    """Tell whether a chunk has a name besides its text: an id, a document or a title.
+
+    >>> is_named(Chunk(id=make_content_id("At ten."), text="At ten.")), is_named(Chunk(id="a", text="At ten."))
+    (False, True)
+    """
+    return len(_list_names(chunk)) > 1 or chunk.id != make_content_id(chunk.text)
 
 
 def _locate_claims(answer: str, cited: CitedText) -> list[str | None]:
@@ -156,7 +170,8 @@ class MarkDecision:
         cited_sources = list_cited_sources(trace)
         self.answer_count += bool(cited_sources)
         for cited in cited_sources:
-            self._examples.setdefault(cited.kind, (trace.answer or "")[cited.start : cited.end].strip()[:60])
+            mark = (trace.answer or "")[cited.start : cited.end].strip() or cited.label
+            self._examples.setdefault(cited.kind, mark[:60])
             self._label_counts[cited.kind] += 1
             for meaning in MEANING_WORDS:
                 chunk = find_cited_chunk(trace, cited, meaning)
@@ -182,9 +197,12 @@ class MarkDecision:
     def _state(self, kind: str) -> None:
         meaning, example = self.meanings[kind], self._examples[kind]
         if meaning is None:
-            self.notice(f"marks such as `{example}` name no chunk: they are read neither as citations nor as claims")
+            as_what = "kept as metadata" if kind == "recorded" else "read neither as citations nor as claims"
+            what = "recorded citations" if kind == "recorded" else "marks"
+            self.notice(f"{what} such as `{example}` name no chunk: they are {as_what}")
         else:
-            self.notice(f"citations in the text: `{example}` is {MEANING_WORDS[meaning]}")
+            where = "recorded citations" if kind == "recorded" else "citations in the text"
+            self.notice(f"{where}: `{example}` is {MEANING_WORDS[meaning]}")
 
     def decide_and_apply(self, traces: Sequence[Trace]) -> Iterator[Trace]:
         """Decide, and yield the traces that waited for it."""
@@ -201,8 +219,22 @@ class MarkDecision:
             # a form that the first answers did not have
             self.observe(trace)
             self.decide()
+        if trace.citations:
+            return self._name_recorded(trace, cited_sources)
         citations = [citation for cited in cited_sources if (citation := self._resolve(trace, cited)) is not None]
         return replace(trace, citations=tuple(citations)) if citations else trace
+
+    def _name_recorded(self, trace: Trace, cited_sources: Sequence[CitedSource]) -> Trace:
+        """Return a trace whose recorded citations name its chunks; what cannot name any becomes metadata."""
+        meaning = self.meanings["recorded"]
+        if meaning is None:
+            labels = [cited.label for cited in cited_sources]
+            return replace(trace, citations=None, metadata={"citations": labels, **trace.metadata})
+        chunks = [find_cited_chunk(trace, cited, meaning) for cited in cited_sources]
+        named = [
+            replace(c, chunk=chunk.id) if chunk else c for c, chunk in zip(trace.citations or (), chunks, strict=True)
+        ]
+        return replace(trace, citations=tuple(named))
 
     def _resolve(self, trace: Trace, cited: CitedSource) -> Citation | None:
         meaning = self.meanings[cited.kind]
@@ -221,7 +253,7 @@ def find_cited_chunk(trace: Trace, cited: CitedSource, meaning: LabelMeaning) ->
     """Find the chunk that a label names under a meaning; of several of one document the one nearest to the claim."""
     chunks, label = trace.chunks or (), cited.label
     if meaning == "id":
-        matches = [chunk for chunk in chunks if chunk.id == label]
+        matches = [chunk for chunk in chunks if label in _list_labels(chunk)]
     elif meaning in ("position", "index"):
         place = int(label) - (meaning == "position") if label.isdigit() else -1
         matches = [chunks[place]] if 0 <= place < len(chunks) else []
@@ -232,6 +264,12 @@ def find_cited_chunk(trace: Trace, cited: CitedSource, meaning: LabelMeaning) ->
         names = [entry.name for entry in entries if entry.label == label]
         matches = [chunk for name in names for chunk in match_names(name, chunks)]
     return max(matches, key=lambda chunk: measure_shared(cited.claim, chunk), default=None)
+
+
+def _list_labels(chunk: Chunk) -> list[str]:
+    """List the id of a chunk, and the marks such as `[2]` under which the generator saw it."""
+    marks = (chunk.metadata.get(key) for key in CHUNK_ID_KEYS)
+    return [chunk.id, *(mark.strip("[]() ") for mark in marks if isinstance(mark, str))]
 
 
 def match_names(name: str, chunks: Sequence[Chunk]) -> list[Chunk]:
