@@ -42,13 +42,23 @@ def list_maps(path):
     ],
     ids=" ".join,
 )
-def test_two_plans_are_printed_and_both_read_the_file(record, tmp_path):
-    """Two different maps are offered; each gives traces, and they differ."""
+def test_several_plans_are_printed_and_each_reads_the_file(record, tmp_path):
+    """Two to four maps are offered; each gives traces, and no two give the same."""
     path = put(tmp_path / "t.jsonl", record, {**record, "n": 2})
-    first, second = list_maps(path)
-    traces = [list(read_traces(path, map=column_map)) for column_map in (first, second)]
-    assert traces[0] != traces[1]
-    assert {trace.query for both in traces for trace in both} <= {QUESTION, ANSWER, OTHER}
+    maps = list_maps(path)
+    assert 2 <= len(maps) <= 4
+    traces = [list(read_traces(path, map=column_map)) for column_map in maps]
+    assert len({str(read) for read in traces}) == len(maps)
+    assert {trace.query for read in traces for trace in read} <= {QUESTION, ANSWER, OTHER}
+
+
+def test_every_list_of_passages_is_offered_the_one_of_the_generator_first(tmp_path):
+    """Of several stages of a search each is a plan, and the last one comes first."""
+    stages = {name: [f"{text} {name}" for text in PASSAGES] for name in ("dense", "bm25", "reranked")}
+    path = put(tmp_path / "t.jsonl", {"question": QUESTION, "stages": stages, "answer": ANSWER})
+    assert [column_map["chunks"] for column_map in list_maps(path)] == [
+        "stages.reranked", "stages.dense", "stages.bm25",
+    ]  # fmt: skip
 
 
 def test_no_printed_map_makes_the_answer_its_own_reference(tmp_path):

@@ -170,3 +170,130 @@ def test_records_of_one_document_have_ids_of_their_own_by_line(tmp_path):
     path.write_text(json.dumps({name: {"7": {"id": "7", "question": QUERY, "output": ANSWER}} for name in "ab"}))
     first, second = read_traces(path, id_from="line")
     assert first.id != second.id
+
+
+def test_ids_alone_are_the_chunks_that_gold_is_compared_with(tmp_path):
+    """A log that records of its chunks only ids, or only documents, has chunks without text, and gold among them."""
+    row = {"question": QUERY, "answer": ANSWER}
+    for retrieved, key in (("retrieved_ids", "gold_ids"), ("retrieved_sources", "expected_source")):
+        gold = "b_2" if key == "expected_source" else ["b_2"]
+        [trace] = read(tmp_path, {**row, retrieved: ["a_1", "b_2"], key: gold})
+        assert [(chunk.id, chunk.text) for chunk in trace.chunks] == [("a_1", ""), ("b_2", "")]
+        assert trace.gold.chunks == {"b_2": 1.0}
+
+
+def test_a_list_with_names_of_gold_in_it_is_what_was_retrieved(tmp_path):
+    """An output that lists addresses is no answer: those of the answer key among them show that it is a search."""
+    places = [f"https://docs.example/{name}" for name in "abc"]
+    [trace] = read(tmp_path, {"question": QUERY, "output": places, "correct_chunks": json.dumps(places[1:2])})
+    assert trace.answer is None
+    assert [chunk.id for chunk in trace.chunks] == places
+    assert list(trace.gold.chunks) == places[1:2]
+
+
+def test_the_lists_of_a_document_that_say_most_are_its_records(tmp_path):
+    """Tests and settings next to results are no records; two lists of results are, each with its name."""
+    path = tmp_path / "t.json"
+    asked = [{"vars": {"question": QUERY}}]
+    answered = [{"qid": "1", "question": QUERY, "answer": ANSWER}]
+    path.write_text(json.dumps({"run": {"results": answered}, "config": {"tests": asked, "prompts": ["Answer."]}}))
+    assert [(trace.id, trace.answer) for trace in read_traces(path)] == [("1", ANSWER)]
+    path.write_text(json.dumps({"basic": {"per_question": answered}, "better": {"per_question": answered}}))
+    traces = list(read_traces(path))
+    assert [(trace.id, trace.route) for trace in traces] == [("basic/1", "basic"), ("better/1", "better")]
+    path.write_text(json.dumps({"results": [{"provider": name, "queries": answered} for name in "xy"]}))
+    assert [trace.id for trace in read_traces(path)] == ["x/1", "y/1"]
+
+
+def test_a_grade_is_no_reference(tmp_path):
+    """A number called `expected` next to an expected text grades the answer."""
+    [trace] = read(tmp_path, {"input": {"input": QUERY, "output": ANSWER, "expected": "At seven."}, "expected": 1})
+    assert trace.reference == "At seven."
+    [trace] = read(tmp_path, {"question": QUERY, "answer": ANSWER, "expected": 1})
+    assert trace.reference is None
+
+
+def test_recorded_citations_of_chunks_without_names_are_positions_or_nothing(tmp_path):
+    """A recorded citation that cannot name a chunk is no wrong citation: it is kept as metadata."""
+    row = {"question": QUERY, "answer": ANSWER, "contexts": TEXTS}
+    [trace] = read(tmp_path, {**row, "citations": [2]})
+    assert [citation.chunk for citation in trace.citations] == [trace.chunks[1].id]
+    [trace] = read(tmp_path, {**row, "citations": [{"doc_id": "a.md"}, {"doc_id": "b.md"}]})
+    assert trace.citations is None
+    assert trace.metadata["citations"] == ["a.md", "b.md"]
+
+
+def test_marks_name_the_labels_that_the_chunks_have(tmp_path):
+    """`[2]` is the chunk that was shown under `[2]`, wherever it stands."""
+    chunks = [{"passage_id": "[2]", "text": TEXTS[0]}, {"passage_id": "[3]", "text": TEXTS[1]}]
+    [trace] = read(tmp_path, {"question": QUERY, "contexts": chunks, "answer": "The ferry leaves at seven [2]."})
+    assert [citation.chunk for citation in trace.citations] == [trace.chunks[0].id]
+
+
+def test_a_reply_that_is_the_json_of_a_message_is_its_text_without_thoughts(tmp_path):
+    """Thoughts among the parts of a message of a model are no answer."""
+    reply = {"role": "model", "parts": [{"text": "The user asks.", "thought": True}, {"text": ANSWER}]}
+    [trace] = read(tmp_path, {"question": QUERY, "answer": json.dumps(reply)})
+    assert trace.answer == ANSWER
+
+
+def test_a_failed_assertion_is_no_failure_of_the_pipeline(tmp_path):
+    """A result of promptfoo that fails a test has an `error`, and an answer all the same."""
+    row = {"vars": {"question": QUERY}, "prompt": {"raw": QUERY}, "response": {"output": ANSWER}}
+    [trace] = read(tmp_path, {**row, "gradingResult": {"pass": False}, "error": 'Expected output to contain "nine"'})
+    assert (trace.answer, trace.error) == (ANSWER, None)
+
+
+def test_ids_next_to_the_texts_are_recognised_by_the_gold_among_them(tmp_path):
+    """A list as long as that of the texts, in which names of gold stand, has their ids; a longer one has not."""
+    row = {"query": QUERY, "answer": ANSWER, "contexts": TEXTS, "golden_doc": ["Document_2"]}
+    lists = {"docs_before": ["Document_2", "Document_1", "Document_3"], "docs_after": ["Document_1", "Document_2"]}
+    [trace] = read(tmp_path, {**row, **lists})
+    assert [(chunk.id, chunk.text) for chunk in trace.chunks] == [("Document_1", TEXTS[0]), ("Document_2", TEXTS[1])]
+
+
+def test_passages_are_read_rather_than_lists_of_their_parts(tmp_path):
+    """An object with a list of passages and lists of their titles and scores is read by its passages."""
+    context = [{"title": f"The plan {n}", "score": 0.5, "chunk_preview": text} for n, text in enumerate(TEXTS)]
+    retrieval = {"titles": [part["title"] for part in context], "scores": [0.5, 0.5], "context": context}
+    [trace] = read(tmp_path, {"question": QUERY, "answer": ANSWER, "retrieval": retrieval})
+    assert [chunk.text for chunk in trace.chunks] == TEXTS
+
+
+@pytest.mark.parametrize("names", [("alpha", "beta"), ("oslo.md", "bergen.md")])
+def test_texts_by_their_names_are_chunks(names, tmp_path):
+    """An object of texts by name is a chunk for each, also where one text is longer than the others together."""
+    texts = dict(zip(names, (TEXTS[0], "A ticket costs five euros."), strict=True))
+    [trace] = read(tmp_path, {"question": QUERY, "answer": ANSWER, "contexts": texts})
+    assert [(chunk.id, chunk.text) for chunk in trace.chunks] == list(texts.items())
+
+
+def test_an_object_around_the_answer_is_opened(tmp_path):
+    """The answer within an object is read, under whatever name of an answer it stands there."""
+    [trace] = read(tmp_path, {"question": QUERY, "contexts": TEXTS, "answer": {"answerText": ANSWER, "state": "OK"}})
+    assert trace.answer == ANSWER
+
+
+@pytest.mark.parametrize("key", ["qid", "query_id", "sample_id"])
+def test_rows_of_one_query_id_are_one_trace(key, tmp_path):
+    """Rows with ids of their own are passages of one trace where another column names their query."""
+    rows = [{"id": n, key: "a", "question": QUERY, "passage": text} for n, text in enumerate(TEXTS)]
+    [trace] = read(tmp_path, *rows)
+    assert [chunk.text for chunk in trace.chunks] == TEXTS
+
+
+def test_a_text_that_is_nan_is_a_chunk_without_text(tmp_path):
+    """A frame writes NaN for a missing text: the chunk stays, under the name of its document."""
+    context = [{"text": TEXTS[0], "url": "https://a.example/1"}, {"text": float("nan"), "url": "https://a.example/2"}]
+    [trace] = read(tmp_path, {"question": QUERY, "answer": ANSWER, "contexts": context})
+    assert [(chunk.id, chunk.text) for chunk in trace.chunks][1] == ("https://a.example/2", "")
+
+
+def test_a_conversation_of_the_record_is_asked_before_the_settings_of_its_parts(tmp_path):
+    """The query stands in the turns of the record, not in a template of the generator; states are no history."""
+    turns = [{"speaker": "user", "text": QUERY}, {"speaker": "agent", "text": ANSWER, "contexts": TEXTS}]
+    settings = {"prompt": {"input": "${SPEAKER}: ${TEXT}"}, "name": "m"}
+    states = [{"author": "a", "status": "new", "time": 1}, {"author": "b", "status": "done", "time": 2}]
+    record = {"generator": settings, "messages": [*turns, *turns], "status_history": states}
+    traces = read(tmp_path, record)
+    assert [(trace.query, trace.answer, len(trace.chunks)) for trace in traces] == [(QUERY, ANSWER, 2)] * 2

@@ -197,6 +197,8 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
     if text_key == "document" or chunk.get("kind", "text") not in CHUNK_KINDS:
         chunk.pop("document" if text_key == "document" else "kind")
     text = value[text_key] if text_key else ""
+    # NaN is how a frame writes a text that is missing
+    text = "" if isinstance(text, float) and math.isnan(text) else text
     chunk["text"] = join_text(text) if isinstance(text, (list, tuple)) else text
     chunk_id = normalize_id(value[names[0]]) if names else None
     if names and join_words(names[0]) in ("docid", "documentid"):
@@ -222,6 +224,7 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
             del chunk["metadata"][key]
     if "document" in chunk:
         chunk["document"] = normalize_id(chunk["document"])
+        chunk["id"] = chunk["document"] if not names and not chunk["text"] else chunk["id"]
     if not names and isinstance(inner, dict):
         chunk["id"] = get_metadata_id(inner, chunk.get("document")) or chunk["id"]
     return chunk

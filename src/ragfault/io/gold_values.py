@@ -14,7 +14,7 @@ from ragfault.io.field_values import (
     normalize_id,
 )
 from ragfault.io.formats.passages import find_text_key, split_passages
-from ragfault.io.formats.texts import count_words
+from ragfault.io.formats.texts import count_words, parse_list_text
 from ragfault.model.records import Span
 
 SPAN_FIELDS = frozenset(Span.__struct_fields__)
@@ -26,6 +26,7 @@ def normalize_gold(value: Any) -> Any:
     >>> normalize_gold(["a", {"id": "b", "grade": 2}])
     {'chunks': {'a': 1.0, 'b': 2}, 'spans': []}
     """
+    value = parse_list_text(value) if isinstance(value, str) else value
     if isinstance(value, dict):
         if value.keys() <= {"chunks", "spans"} and all(
             isinstance(part, (dict, list, tuple)) for part in value.values()

@@ -28,7 +28,14 @@ from ragfault.io.field_values import (
     normalize_flag,
     parse_cell,
 )
-from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text, find_turns, split_conversation
+from ragfault.io.formats.conversations import (
+    ANSWER_KEYS,
+    QUESTION_KEYS,
+    find_role,
+    find_text,
+    find_turns,
+    split_conversation,
+)
 from ragfault.io.formats.field_names import is_negated_name
 from ragfault.io.formats.passages import (
     SplitMarks,
@@ -40,7 +47,15 @@ from ragfault.io.formats.passages import (
     split_passages,
     split_prompt,
 )
-from ragfault.io.formats.paths import ABSENT, ColumnFunction, count_spread, get_path, get_root, remove_paths
+from ragfault.io.formats.paths import (
+    ABSENT,
+    ColumnFunction,
+    count_spread,
+    get_path,
+    get_root,
+    parse_embedded,
+    remove_paths,
+)
 from ragfault.io.formats.record_shapes import (
     NATIVE_SHAPE,
     TRACE_FIELDS,
@@ -311,6 +326,7 @@ def _build_fields(values: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(metadata, dict):
         raise InvalidRecord(f"Expected `object`, got `{get_json_type(metadata)}` - at `$.metadata`")
     fields["metadata"] = dict(metadata)
+    fields.update({"answer": message} if (message := _parse_message(fields.get("answer"))) is not None else {})
     if not isinstance(fields.get("answer", ""), str):
         is_blank = says_nothing(fields["answer"], ANSWER_KEYS)
         fields["answer"] = find_text(fields["answer"], ANSWER_KEYS) or ("" if is_blank else fields["answer"])
@@ -329,6 +345,16 @@ def _build_fields(values: dict[str, Any]) -> dict[str, Any]:
     _keep_extra_keys(fields)
     fields.setdefault("id", "")
     return fields
+
+
+def _parse_message(answer: Any) -> Any:
+    """Parse an answer that is the JSON of a message, or of a list of messages; None for anything else."""
+    if not isinstance(answer, str) or answer[:1] not in ("{", "["):
+        return None
+    parsed = parse_embedded(answer)
+    messages = parsed if isinstance(parsed, list) else [parsed]
+    are_messages = messages and all(isinstance(item, dict) and find_role(item.get("role")) for item in messages)
+    return parsed if are_messages else None
 
 
 def _set_nested_fields(fields: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -369,7 +395,9 @@ def _keep_short(metadata: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
-    """Merge parallel columns of lists into chunks."""
+    """Merge parallel columns of lists into chunks; documents of which nothing else is recorded are their ids, too."""
+    if chunks is None and "document" in parallel and "text" not in parallel:
+        parallel = {"id": parallel["document"], **parallel}
     cell = "|||".join(chunks) if _are_texts(chunks) else chunks
     for name, values in parallel.items():
         if isinstance(cell, str) and isinstance(values, str) and (aligned := align_joined(cell, values)) is not None:

@@ -14,10 +14,10 @@ from ragfault.model.records import Trace
 
 ReadWithMap = Callable[[Mapping[str, str], ErrorCollector], Sequence[Trace]]
 """Reads the first records of a file again by a column map; bad lines go to the collector."""
-MAX_PLANS = 2
+MAX_PLANS = 4
 """Plans that a question shows."""
-CELL_WIDTH = 56
-"""Characters of a value that a question shows."""
+ROW_WIDTH = 112
+"""Characters that the values of the plans may take in a row, at most half of them for one."""
 
 
 def format_map(column_map: Mapping[str, str]) -> str:
@@ -33,7 +33,8 @@ def ask_for_map(uncertain: UncertainColumns, read: ReadWithMap) -> InputError:
     """Return the error that shows the best plans side by side; a map that does not work on the file is not shown."""
     plans: list[tuple[Mapping[str, str], Trace]] = []
     for column_map in uncertain.maps:
-        if len(plans) < MAX_PLANS and (traces := try_map(column_map, read)):
+        is_open = len(plans) < MAX_PLANS and column_map not in (known for known, _ in plans)
+        if is_open and (traces := try_map(column_map, read)):
             plans.append((column_map, traces[0]))
     if not plans:
         advice = uncertain.otherwise or "Say which column is which field: --map query=COLUMN --map chunks=COLUMN"
@@ -110,12 +111,11 @@ def format_side_by_side(plans: Sequence[Mapping[str, str]]) -> list[str]:
     ['  query   When?     When?', '  answer  At nine.  -']
     """
     fields = list(dict.fromkeys(field for plan in plans for field in plan))
-    rows = [[field, *(_cut(plan.get(field, "-")) for plan in plans)] for field in fields]
+    width = ROW_WIDTH // max(2, len(plans))
+    rows = [[field, *(_cut(plan.get(field, "-"), width) for plan in plans)] for field in fields]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    return ["  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= CELL_WIDTH else f"{text[: CELL_WIDTH - 1]}…"
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -26,7 +26,7 @@ SYNONYMS: dict[str, str] = {
     "predicted_answer predicted_answers model_answer model_response rag_answer llm_answer llm_response "
     "system_answer bot_response final_answer output result prediction predictions generation completion "
     "reply replies assistant_response outputs choices output_text generations candidates hypothesis pred "
-    "content sampled",
+    "content sampled actual",
     "reference": "reference reference_answer ground_truth ground_truths ground_truth_answer expected_output "
     "expected_answer expected_response expected gold_answer golden_answer gold golden target targets ideal "
     "ideal_answer correct_answer reference_answers gold_answers expected_answers true_answer gt gt_answer "
@@ -237,10 +237,9 @@ def _match_words(words: tuple[str, ...], above: set[str]) -> str | None:
         return "gold"
     if have & PASSAGE_ID_WORDS:
         return "gold" if have & REFERENCE_WORDS else None
-    if have & CHUNK_WORDS and not have & REFERENCE_WORDS:
-        part = next((field for field, last in PART_WORDS.items() if len(words) > 1 and words[-1] in last), None)
-        if part is not None:
-            return part
+    part = _match_part(words)
+    if part is not None:
+        return part
     if words[-1] in METADATA_WORDS and not (have & CHUNK_WORDS and words[-1] in ("ids", "id")):
         return None
     if have & RETRIEVED_WORDS and have & REFERENCE_WORDS <= {"references", "reference", "ref"}:
@@ -248,6 +247,16 @@ def _match_words(words: tuple[str, ...], above: set[str]) -> str | None:
     if (have | above) & REFERENCE_WORDS:
         return _match_reference(words)
     return None if have & {"score", "scores", "id", "ids"} else _match_content(words)
+
+
+def _match_part(words: tuple[str, ...]) -> str | None:
+    """Match the name of a column with the ids, scores or documents of passages, or with the documents of gold."""
+    have = set(words)
+    if have & (REFERENCE_WORDS | RELEVANT_WORDS) and words[-1] in PART_WORDS["chunks.document"]:
+        return "gold"
+    if len(words) < 2 or not have & CHUNK_WORDS or have & REFERENCE_WORDS:
+        return None
+    return next((field for field, last in PART_WORDS.items() if words[-1] in last), None)
 
 
 def _match_reference(words: tuple[str, ...]) -> str | None:

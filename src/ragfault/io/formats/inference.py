@@ -6,7 +6,7 @@ An assignment that is not better than the next by `MARGIN` is not chosen: the re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ragfault.io.formats.columns import Column, ColumnMap, RawRecord, list_columns, overlaps
 from ragfault.io.formats.conversations import ANSWER_KEYS, find_text
@@ -20,16 +20,17 @@ from ragfault.io.formats.scores import (
     OWN_LAYOUTS,
     ColumnScore,
     ask_share,
-    counts,
     is_answer_key,
     is_content,
     is_joined,
     is_named,
+    names_nothing,
     score_content,
     score_name,
     split_names,
     takes_parts,
 )
+from ragfault.io.formats.texts import parse_list_text
 from ragfault.model.errors import InputError
 
 MARGIN = 0.9
@@ -83,6 +84,7 @@ def infer_columns(
     table.take(table.find_named_plan())
     for field in (field for field in FIELD_KINDS if field not in MAIN_FIELDS):
         table.take(find_best_plan({field: table.list_candidates(field)}))
+    table.take_retrieved_names()
     table.note_conversation()
     if labeled:
         table.take_claims()
@@ -125,7 +127,8 @@ class _Table:
         columns = self.columns
         if field.startswith("chunks."):
             joined = [c._replace(kind="codes") for c in columns if is_joined(c, self.inferred, self.samples)]
-            columns = joined or (columns if takes_parts(self.inferred, self.samples) else [])
+            is_open = takes_parts(self.inferred, self.samples) or self.lacks_chunks(field)
+            columns = joined or (columns if is_open else [])
         used = [path for path in self.used_paths if not is_record_metadata(path)]
         scores = [
             score
@@ -133,10 +136,16 @@ class _Table:
             if not overlaps(column.path, used)
             and (score := score_name(field, column, self.columns, self.inferred)) is not None
             and not (
-                field in ("gold", "reference") and counts(field, column, self.columns, self.inferred, self.samples)
+                field in ("gold", "reference")
+                and names_nothing(field, column, self.columns, self.inferred, self.samples)
             )
         ]
         return sorted(scores, key=lambda score: -score.value)
+
+    def lacks_chunks(self, field: str) -> bool:
+        """Tell whether the names of the chunks are all that is recorded of them: their ids, or else their documents."""
+        known = self.filled & {"chunks", "chunks.id"}
+        return field in ("chunks.id", "chunks.document") and not known and not self.inferred.get("chunks")
 
     def find_named_plan(self) -> Plan:
         """Find the best plan of the main fields by the names of the columns, and its rivals."""
@@ -161,6 +170,32 @@ class _Table:
             self.filled.add(field)
             self.used_paths.append(score.column.path)
             self.bases[field] = score.basis
+
+    def take_retrieved_names(self) -> None:
+        """Take a list in which names of gold are found as the ids of the chunks, if they have none.
+
+        Where their texts are recorded, the list has to be as long as that of the texts.
+        """
+        has_texts = "chunks" in self.filled
+        if "chunks.id" in self.filled or "gold" not in self.filled:
+            return
+        if has_texts and not takes_parts(self.inferred, self.samples):
+            return
+        key = self.collect_lists("gold")
+        texts = self.collect_lists("chunks")
+        for column in self.columns:
+            lists = [read_names(get_path(sample, column.path)) for sample in self.samples]
+            hits = sum(bool({*names} & {*gold}) for names, gold in zip(lists, key, strict=True))
+            fits = column.kind in ("codes", "words") and any(len(names) > 1 for names in lists)
+            fits = fits and (not has_texts or list(map(len, lists)) == list(map(len, texts)))
+            if fits and hits >= HIT_SHARE * len(lists) and not overlaps(column.path, self.used_paths):
+                self.take({"chunks.id": ColumnScore(column, hits, "names of gold in it")})
+                return
+
+    def collect_lists(self, field: str) -> list[list[str]]:
+        """Collect the list that each sample has for a field."""
+        paths = self.inferred.get(field, ())
+        return [[name for path in paths for name in read_names(get_path(sample, path))] for sample in self.samples]
 
     def note_conversation(self) -> None:
         """Count the query as filled if it is the last turn of the history."""
@@ -215,6 +250,20 @@ class _Table:
         ]
 
 
+HIT_SHARE = 0.2
+"""Share of the records in which a list of what was retrieved has a name of the gold."""
+
+
+def read_names(value: Any) -> list[str]:
+    """Read a list of names, which may be printed as one text.
+
+    >>> read_names('["a.md", "b.md"]'), read_names([{"text": "At nine."}])
+    (['a.md', 'b.md'], [])
+    """
+    value = parse_list_text(value) if isinstance(value, str) else value
+    return [str(item) for item in value if isinstance(item, (str, int))] if isinstance(value, list) else []
+
+
 def find_best_plan(options: Mapping[str, Sequence[ColumnScore]]) -> Plan:
     """Find the plan with the highest sum of scores, in which no column, or part of one, is read as two fields.
 
@@ -252,15 +301,17 @@ def measure_plan(plan: Plan) -> float:
 
 
 def list_rivals(options: Mapping[str, Sequence[ColumnScore]], best: Plan) -> list[tuple[float, Plan]]:
-    """List the best plans in which one field is read from something else, with how much less they score.
+    """List the plans in which one field is read from something else or not at all, with how much less they score.
 
     A column that holds the same is not something else.
     """
     rivals: list[tuple[float, Plan]] = []
     for field, taken in best.items():
-        others = [score for score in options[field] if score.column.values != taken.column.values]
-        plan = find_best_plan({**options, field: others})
-        rivals.append((measure_plan(best) - measure_plan(plan), plan))
+        others = {str(score.column.values): [score] for score in reversed(options[field])}
+        others.pop(str(taken.column.values))
+        for choice in list(others.values()) or [[]]:
+            plan = find_best_plan({**options, field: choice})
+            rivals.append((measure_plan(best) - measure_plan(plan), plan))
     return sorted(rivals, key=lambda rival: rival[0])
 
 
@@ -285,7 +336,8 @@ def _check_certainty(table: _Table, name: str, filled_before: set[str]) -> None:
         reason = f"`{text}` is labelled, and may be what was retrieved or what was answered"
         if not table.filled & {"chunks", "answer"}:
             raise UncertainColumns(f"{name}: {reason}; there are: {listing}", [{"chunks": text}, {"answer": text}])
-    free = [field for field in MAIN_FIELDS if field not in table.filled]
+    filled = table.filled | ({"chunks"} if "chunks.id" in table.filled else set())
+    free = [field for field in MAIN_FIELDS if field not in filled]
     options = table.list_content_options(free)
     content = find_best_plan(options)
     if not has_query and "query" not in content:
@@ -349,8 +401,9 @@ def _drop_foreign_fields(known: ColumnMap, given: set[str], columns: list[Column
         is_own = OWN_LAYOUTS.get(column.path)
         if is_own is not None and column.path not in given and not all(map(is_own, column.values)):
             fields.pop(column.path, None)
+        is_list = column.kind == "codes" and any(len(read_names(value)) > 1 for value in column.values)
         is_key = not given & {"answer", "reference"} and is_answer_key(column, columns)
-        if is_key or (column.path not in given and _is_around_answer(column, columns)):
+        if is_key or (column.path not in given and (is_list or _is_around_answer(column, columns))):
             fields["answer"] = tuple(path for path in fields.get("answer", ()) if path != column.path)
     return {field: paths for field, paths in fields.items() if paths or field in given or not known.get(field)}
 

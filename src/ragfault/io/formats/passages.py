@@ -181,6 +181,9 @@ def _join_parallel_lists(value: dict[str, Any]) -> list[dict[str, Any]] | None:
     keys = [key for key, part in lists.items() if any(is_passage_text(item) for item in part)]
     if len(lists) < 2 or len(lengths) != 1 or not keys or any(isinstance(passage, dict) for passage in lists[keys[0]]):
         return None
+    if any(isinstance(item, dict) and find_text_key(item) for key in LIST_KEYS for item in lists.get(key, ())):
+        # a list of whole passages, next to lists of their parts
+        return None
     text = min(keys, key=lambda key: TEXT_KEY_RANKS.get(join_words(key), 99 - len(str(lists[key]))))
     names = {text: "text", **{key: "score" for key in lists if join_words(key) in ("scores", "similarities")}}
     size = lengths.pop()

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from ragfault.io.field_values import CHUNK_ID_KEYS, CHUNK_SCORE_KEYS, FLAG_WORDS, to_number
 from ragfault.io.formats.columns import Column, ColumnMap, RawRecord
-from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text
+from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text, read_question_answer_pairs
 from ragfault.io.formats.field_names import (
+    ASSISTANT_WORDS,
+    PART_WORDS,
     PLACE,
     PREDICTED_WORDS,
     REJECTED_WORDS,
@@ -80,8 +82,8 @@ PART_SCORE = 900.0
 """A text within an item of a list, at most, if the record itself has one: below every column of the record."""
 BARE_SCORE = 500.0
 """A column of a usual name that holds objects without texts."""
-RANK_COST, DEPTH_COST, PLACE_COST = 12.0, 1.0, 1e-6
-"""Costs of a place in the table of synonyms, of a level of a path, and of a place in the record.
+RANK_COST, DEPTH_COST, PLACE_COST, NUMBER_COST = 12.0, 1.0, 1e-6, 100.0
+"""Costs of a place in the table of synonyms, of a level of a path, of a place in the record, and of a number as answer.
 
 A rarer name costs more than the deepest path, and what a column says, which is scored below 1, less than one level.
 """
@@ -115,8 +117,12 @@ def score_name(field: str, column: Column, columns: Sequence[Column], inferred: 
     value = WORD_SCORE if is_word else NAME_SCORE - RANK_COST * ranks[field]
     if field == "chunks" and column.kind in ("object", "objects"):
         value = BARE_SCORE
-    if field in ("query", "answer", "reference") and "[" in column.path and _says_itself(field, columns):
+    is_part = "[" in column.path and _says_itself(field, columns)
+    is_setting = field == "query" and column.depth > 1 and _says_itself(field, columns, ("conversation",))
+    if field in ("query", "answer", "reference") and (is_part or is_setting):
         value = min(value, PART_SCORE)
+    if field == "reference" and column.kind == "number":
+        value -= NUMBER_COST
     value -= DEPTH_COST * column.depth + PLACE_COST * column.place
     return ColumnScore(column, value, "word of the name" if is_word else "name")
 
@@ -127,12 +133,10 @@ def _is_passage_text(column: Column, columns: Sequence[Column]) -> bool:
     return part != column.path and not any(other.path == f"{part}].role" for other in columns)
 
 
-def _says_itself(field: str, columns: Sequence[Column]) -> bool:
-    """Tell whether a column of the record itself, in no part of it, is a text of this field by its name."""
+def _says_itself(field: str, columns: Sequence[Column], kinds: tuple[str, ...] = ("text", "word")) -> bool:
+    """Tell whether a column of the record itself, in no part of it, is this field by its name, and of one kind."""
     return any(
-        other.depth == 0
-        and other.kind in ("text", "word")
-        and dict(rank_fields(other.path)).get(field, WORD_RANK) < WORD_RANK
+        other.depth == 0 and other.kind in kinds and dict(rank_fields(other.path)).get(field, WORD_RANK) < WORD_RANK
         for other in columns
     )
 
@@ -173,8 +177,13 @@ def is_answer_key(column: Column, columns: Sequence[Column]) -> bool:
     written = [
         other for other in columns if is_named(other.path, "answer") and set(split_words(other.path)) & PREDICTED_WORDS
     ]
-    is_plain = join_words(column.path.rpartition(".")[2]) in ("answer", "answers") and column not in written
+    words = split_words(column.path.rpartition(".")[2])
+    is_plain = words[-1:] in (("answer",), ("answers",)) and not set(words) & SYSTEM_WORDS and column not in written
     return is_plain and column.kind in ("text", "word", "texts", "words") and any(map(_has_own_words, written))
+
+
+SYSTEM_WORDS = ASSISTANT_WORDS | PREDICTED_WORDS | {"rag", "system", "final", "actual", "raw", "cited"}
+"""Words of the names of answers that a system gave."""
 
 
 def _has_own_words(column: Column) -> bool:
@@ -223,6 +232,8 @@ def _fits_field(field: str, column: Column, ranks: Mapping[str, int], inferred: 
         return not _has_named_part(column, field == "answer") and any(find_text(value, keys) for value in column.values)
     if field in ("query", "answer"):
         return by_name or kind not in ("number", "code")
+    if field == "history" and kind == "objects":
+        return all(read_question_answer_pairs(value) for value in column.values)
     if field == "history":
         return kind == "conversation" or "query" in inferred
     if field == "chunks" and kind in ("object", "objects"):
@@ -313,26 +324,42 @@ def _has_named_part(column: Column, enters_lists: bool = False) -> bool:
     )
 
 
-def counts(
+def names_nothing(
     field: str, column: Column, columns: Sequence[Column], inferred: ColumnMap, samples: Sequence[RawRecord]
 ) -> bool:
-    """Tell whether a column holds numbers that count something, and are no gold and no reference.
+    """Tell whether a column that may be gold or a reference holds numbers that count, or documents never retrieved.
 
-    A number is a gold id only if it names a chunk, and a reference also under a whole name such as `ground_truth`.
+    A number or a document is gold only if it names chunks of the file, or stands in a list of ids by its name. A number
+    is a reference also under a whole name such as `ground_truth`, unless all are from 0 to 1, as grades are.
     """
     values = [item for value in column.values for item in (value if isinstance(value, list) else [value])]
-    if not values or any(isinstance(item, bool) or to_number(item) is None for item in values):
+    are_numbers = bool(values) and all(not isinstance(item, bool) and to_number(item) is not None for item in values)
+    words = split_words(strip_places(column.path).rpartition(".")[2])
+    are_documents = field == "gold" and words[-1:] and words[-1] in PART_WORDS["chunks.document"]
+    are_ids = field == "gold" and column.kind == "numbers" and words[-1:] and words[-1] in PART_WORDS["chunks.id"]
+    if are_ids or not (are_numbers or are_documents):
         return False
     if field == "reference" and dict(rank_fields(strip_places(column.path))).get(field, WORD_RANK) < WORD_RANK:
-        return False
+        return column.kind == "number" and all(0 <= float(item) <= 1 for item in values)
+    names = _list_chunk_names(columns, inferred, samples)
+    known = [str(item) in names for item in values]
+    return not all(known) if are_numbers else sum(known) < NAMED_SHARE * len(known)
+
+
+NAMED_SHARE = 0.5
+"""Share of the documents in a column of gold that must name chunks of the file; the others were not retrieved."""
+
+
+def _list_chunk_names(columns: Sequence[Column], inferred: ColumnMap, samples: Sequence[RawRecord]) -> set[str]:
+    """List the ids that the chunks of the samples have in themselves and in columns of their own."""
     passages = [get_path(sample, path) for path in inferred.get("chunks", ()) for sample in samples]
     items = [item for value in passages for item in find_passages(None if value is ABSENT else value) or ()]
-    ids = {str(item[key]) for item in items if isinstance(item, dict) for key in CHUNK_ID_KEYS if key in item}
-    named = [other for other in columns if any(f == "chunks.id" for f, _ in rank_fields(strip_places(other.path))[:1])]
-    ids |= {
-        str(item) for other in named for value in other.values for item in (value if isinstance(value, list) else ())
-    }
-    return not {str(item) for item in values} <= ids
+    names = {str(item[key]) for item in items if isinstance(item, dict) for key in CHUNK_ID_KEYS if key in item}
+    parts = ("chunks.id",) if passages else ("chunks.id", "chunks.document")
+    for column in columns:
+        if any(field in parts for field, _ in rank_fields(strip_places(column.path))[:1]):
+            names |= {str(item) for value in column.values if isinstance(value, list) for item in value}
+    return names
 
 
 def split_names(column: Column) -> list[str] | None:
@@ -412,7 +439,9 @@ def _score_field(field: str, column: Column, known_texts: Sequence[str]) -> floa
     if field == "chunks":
         items = [item for value in column.values if isinstance(value, list) for item in value[:3]]
         hits = [isinstance(part, dict) and join_words(find_text_key(part) or "") in TEXT_KEY_RANKS for part in items]
-        return 0.5 + 0.2 * bool(items and all(hits)) if column.kind in ("passages", "texts") else None
+        is_final = bool(FINAL_WORDS & set(split_words(column.path)))
+        score = 0.5 + 0.2 * bool(items and all(hits)) + 0.1 * is_final
+        return score if column.kind in ("passages", "texts") else None
     if column.kind not in ("text", "word"):
         return None
     texts = [value for value in column.values if isinstance(value, str)]
@@ -430,6 +459,10 @@ def _score_field(field: str, column: Column, known_texts: Sequence[str]) -> floa
         for text, word in zip(texts, words, strict=True)
     ]
     return 0.3 + (column.kind == "text") / 20 if matches and sum(matches) * 2 > len(matches) else None
+
+
+FINAL_WORDS = frozenset(("final", "selected", "reranked", "rerank", "used"))
+"""Words of the list of passages that the generator saw, where several stages of a search are recorded."""
 
 
 def is_content(column: Column) -> bool:

@@ -147,7 +147,8 @@ def join_text(value: Any) -> str | None:
         inner = next((value[key] for key in ("text", "content", "parts", "value") if value.get(key)), None)
         return None if inner is None or inner is value else join_text(inner)
     if isinstance(value, (list, tuple)) and value:
-        selected = [p for p in value if not isinstance(p, dict) or "text" in str(p.get("type", "text"))] or value
+        spoken = [part for part in value if not isinstance(part, dict) or part.get("thought") is not True]
+        selected = [p for p in spoken if not isinstance(p, dict) or "text" in str(p.get("type", "text"))] or spoken
         parts = [text for item in selected if (text := join_text(item)) is not None]
         if not parts:
             return None
