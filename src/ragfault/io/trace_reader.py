@@ -35,11 +35,9 @@ from ragfault.io.formats.record_lists import (
     find_event_key,
     find_group_key,
     find_row_groups,
-    has_typed_values,
     join_events,
     join_rows,
     mark_row,
-    unwrap_rows,
 )
 from ragfault.io.formats.turn_records import expand_answers, expand_rows, expand_turns, find_answer_lists, find_turn_key
 from ragfault.io.normalization import normalize_trace
@@ -47,6 +45,7 @@ from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
 from ragfault.io.payloads.file_payloads import iterate_payloads
 from ragfault.io.payloads.json_records import parse_record
+from ragfault.io.payloads.typed_values import has_typed_values, unwrap_rows
 from ragfault.model.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
 from ragfault.model.records import Citation, Trace
 
