@@ -129,7 +129,7 @@ def test_pairs_of_repeated_queries_are_stated_to_depend_on_each_other(tmp_path: 
         )
         for name, grounding in (("old", 0.0), ("new", 1.0))
     )
-    why = "a conversation, or a query asked again with the same chunks or none recorded, counts as one"
+    why = "attempts of one query, turns of one conversation and repeated queries count as one"
     text = f"only 8 independent: {why}"
     assert text in " ".join(render_terminal(build_comparison(compare(old, new))).split())
     assert f"48 paired traces ({text})" in bisect(old, new).sentence

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.comparison.gate.gate import gate
-from ragfault.diagnosis.attempts import assessment
+from ragfault.diagnosis.attempts import meanings
 from ragfault.diagnosis.attempts.assessment import tell_judge_noise
 from ragfault.diagnosis.attempts.plan import plan_attempts
 from ragfault.diagnosis.run_analysis import analyze
@@ -117,6 +117,52 @@ def test_a_threshold_may_be_on_attempts(flaky_run, text, result):
     assert (decision.result, str(decision.threshold)) == (result, text.replace(" >= ", ">="))
 
 
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("answers pass^3>=0.8", "fail"),
+        ("answers pass@3>=0.8", "pass"),
+        ("answers flaky@3<=0.1", "fail"),
+        ("chunks shared@2>=0.8", "pass"),
+    ],
+)
+def test_a_threshold_may_be_on_answers_and_chunks(flaky_run, text, result):
+    """Reliability of answers, their flakiness in meaning and the consistency of retrieval may be thresholds."""
+    [decision] = gate(flaky_run, [text]).decisions
+    assert (decision.result, str(decision.threshold)) == (result, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["answers>=0.8", "answers worst@2>=0.5", "chunks shared@3>=0.5", "groundedness shared@2>=0.5"]
+)
+def test_a_statistic_that_a_subject_does_not_have_is_an_error(flaky_run, text):
+    """Answers and chunks have statistics of their own, and only over attempts."""
+    with pytest.raises(UsageError):
+        gate(flaky_run, [text])
+
+
+def test_unsure_answers_widen_the_interval(tmp_path):
+    """Refusals that no key settles may be right or bad: the share of queries that are all right holds both."""
+    refusal = "I don't know, the documents do not say."
+    traces = [
+        attempt(n, k, words=refusal if k == 2 and n % 2 else "Office {} opens at {}:30.")
+        for k in (1, 2)
+        for n in range(20)
+    ]
+    report = assess(traces, tmp_path)
+    assert report.unsure == 10
+    assert (report.all_right.n, report.all_right.mean) == (20, pytest.approx(0.75))
+    assert report.all_right.low < 0.5
+    assert report.all_right.high == 1
+
+
+def test_an_answer_that_says_more_agrees(tmp_path):
+    """An answer with one more detail is not another meaning; another time is."""
+    longer = "Office {0} opens at {1}:30, and the bakery next to it at 6:00."
+    traces = [attempt(n, 1) for n in range(4)] + [attempt(n, 2, words=longer) for n in range(3)] + [attempt(3, 2, 9)]
+    assert assess(traces, tmp_path).flakiness.mean == pytest.approx(1 / 4)
+
+
 def test_a_threshold_that_hangs_on_queries_says_how_many(flaky_run):
     """If more queries would decide on a threshold over attempts, the decision says about how many."""
     [decision] = gate(flaky_run, ["groundedness pass^3>=0.6"]).decisions
@@ -189,7 +235,7 @@ def test_the_measured_noise_of_a_judge_is_taken_from_that_of_the_system(tmp_path
 
 def test_too_many_answers_are_compared_for_a_sample_of_queries(tmp_path, monkeypatch):
     """Beyond the pairs that a judge compares, flakiness is that of some queries, equal answers included."""
-    monkeypatch.setattr(assessment, "MAX_COMPARED", 4)
+    monkeypatch.setattr(meanings, "MAX_COMPARED", 4)
     longer = "Office {0} opens at {1}:30 in the morning."
     traces = [
         attempt(n, k, words=longer if n % 2 and k == 2 else "Office {} opens at {}:30.")

@@ -128,7 +128,7 @@ def describe_dependence(count: int, intervals: Iterable[Interval | Difference | 
     groups = max((item.clusters for item in intervals if item is not None and item.n == count), default=count)
     if groups >= MOSTLY_INDEPENDENT * count:
         return ""
-    why = "a conversation, or a query asked again with the same chunks or none recorded, counts as one"
+    why = "attempts of one query, turns of one conversation and repeated queries count as one"
     return f"only {groups:,} independent{', so no interval is known' if groups == 1 else ''}: {why}"
 
 

@@ -26,14 +26,20 @@ _COMPARATORS: dict[str, Comparator] = {">=": ">=", "≥": ">=", ">": ">", "<=": 
 _OPERATORS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 
 
-AttemptStatisticName = Literal["pass^", "pass@", "worst@", "flaky@"]
-_STATISTIC_PATTERN = re.compile(r"(\S.*?)\s+(pass\^|pass@|worst@|flaky@)([1-9]\d{0,2})")
+AttemptStatisticName = Literal["pass^", "pass@", "worst@", "flaky@", "shared@"]
+_STATISTIC_PATTERN = re.compile(r"(\S.*?)\s+(pass\^|pass@|worst@|flaky@|shared@)([1-9]\d{0,2})")
+AttemptSubject = Literal["answers", "chunks"]
+SUBJECT_STATISTICS: dict[AttemptSubject, tuple[AttemptStatisticName, ...]] = {
+    "answers": ("pass^", "pass@", "flaky@"),
+    "chunks": ("shared@",),
+}
+"""What attempts have besides the values of metrics → its statistics."""
 
 
 class AttemptStatistic(Struct, frozen=True):
     """Statistic over k attempts of each query: whether all (pass^), any (pass@) or not all alike (flaky@) are right.
 
-    `worst@` is the expected worst value of k attempts.
+    `worst@` is the expected worst value of k attempts, `shared@` the share of chunks that two attempts have in common.
     """
 
     name: AttemptStatisticName
@@ -69,7 +75,7 @@ def parse_threshold(text: str) -> Threshold:
     """Parse a threshold: a metric with its parameters, >=, >, <= or <, and a number.
 
     Between metric and sign there may be a statistic over attempts, such as pass^3; and between both, when an attempt is
-    right. Raises UsageError for anything else.
+    right. In place of a metric there may be `answers` or `chunks`. Raises UsageError for anything else.
 
     >>> parse_threshold("ndcg(gain=exponential)@10 >= 0.5")
     Threshold(metric='ndcg(gain=exponential)@10', sign='>=', value=0.5)
@@ -87,8 +93,22 @@ def parse_threshold(text: str) -> Threshold:
         return Threshold(shape[1], sign, value)
     given, k = statistic[1], int(statistic[3])
     name = cast(AttemptStatisticName, statistic[2])
+    _check_statistic(text, given, name, k)
     right = parse_threshold(given) if _THRESHOLD_PATTERN.fullmatch(given) else None
     return Threshold(right.metric if right else given, sign, value, AttemptStatistic(name, k, right))
+
+
+def _check_statistic(text: str, subject: str, name: AttemptStatisticName, k: int) -> None:
+    """Refuse a statistic that a subject does not have."""
+    known = {key: names for key, names in SUBJECT_STATISTICS.items() if key == subject}
+    is_known = name in known[cast(AttemptSubject, subject)] if known else name != "shared@"
+    if not is_known:
+        shapes = ", ".join(f'"{key} {item}2"' for key, names in SUBJECT_STATISTICS.items() for item in names)
+        raise UsageError(
+            f'"{text}": {subject} has no {name}{k}. There are {shapes}; of a metric pass^, pass@, flaky@ and worst@.'
+        )
+    if name == "shared@" and k != 2:
+        raise UsageError(f'"{text}": chunks are compared between two attempts. Write shared@2.')
 
 
 def parse_thresholds(thresholds: Iterable[Threshold | str]) -> list[Threshold]:

@@ -14,12 +14,18 @@ from ragfault.comparison.gate.regression import check_regression
 from ragfault.comparison.paired_runs import pair_runs
 from ragfault.comparison.records import MAX_NEEDED, describe_dependence
 from ragfault.comparison.settings import DEFAULT_GATE, GateSettings
-from ragfault.diagnosis.attempts.assessment import estimate_statistic
+from ragfault.diagnosis.attempts.assessment import estimate_statistic, estimate_subject
 from ragfault.diagnosis.records import GateOutcome, MetricAggregate
 from ragfault.diagnosis.run_table import RunTable, list_text_warnings
 from ragfault.diagnosis.score_matrix import match_metrics
 from ragfault.diagnosis.scorecard import aggregate_metric, find_default_target
-from ragfault.diagnosis.thresholds import Threshold, check_threshold, parse_thresholds
+from ragfault.diagnosis.thresholds import (
+    SUBJECT_STATISTICS,
+    AttemptSubject,
+    Threshold,
+    check_threshold,
+    parse_thresholds,
+)
 from ragfault.io.runs.run import AnyRun, Run, open_run
 from ragfault.labels.correction import metric_bounds
 from ragfault.labels.judges.flakiness import load_flakiness
@@ -123,6 +129,8 @@ class ThresholdEvidence(NamedTuple):
     """What the values are of, in the plural."""
     ppi: PpiMean | None = None
     """The correction by labels, where it decides."""
+    unsure: int = 0
+    """Answers that nobody could rate."""
 
 
 def _read_traces(table: RunTable, aggregate: MetricAggregate) -> ThresholdEvidence:
@@ -145,24 +153,68 @@ def _read_attempts(table: RunTable, threshold: Threshold, at: int) -> ThresholdE
             f"{threshold}: {threshold.metric} has no target, so that nothing says when an attempt is right. Say it: "
             f'"{threshold.metric}>=0.9 {statistic.name}{statistic.k}{threshold.sign}{threshold.value:g}"'
         )
-    if not is_worst and not 0 <= threshold.value <= 1:
-        raise UsageError(f"{threshold}: a share of queries lies between 0 and 1. Write 0.85, not 85.")
+    if not is_worst:
+        _check_share(threshold)
     estimate = estimate_statistic(table, at, statistic, right)
     interval = estimate.estimate(metric_bounds(table.measures[at]) if is_worst else (0.0, 1.0))
+    return _describe_queries(interval, estimate.left_out, statistic.k)
+
+
+def _describe_queries(interval: Interval | None, left_out: int, k: int, unsure: int = 0) -> ThresholdEvidence:
+    """Describe the evidence of a figure over queries, some of which have too few attempts."""
     count = 0 if interval is None else interval.n
-    lacking = f"{estimate.left_out:,} queries have fewer attempts with a value"
-    share = count / max(1, count + estimate.left_out)
-    return ThresholdEvidence(interval, share, lacking, f"queries with {statistic.k} attempts")
+    lacking = f"{left_out:,} queries have fewer attempts with a value"
+    share = count / max(1, count + left_out)
+    return ThresholdEvidence(interval, share, lacking, f"queries with {k} attempts", unsure=unsure)
+
+
+def _read_subject(
+    table: RunTable, threshold: Threshold, subject: AttemptSubject
+) -> tuple[MetricAggregate, ThresholdEvidence]:
+    """Return the figures of the answers or the chunks of the attempts of each query, as a metric has them."""
+    statistic = threshold.attempts
+    if statistic is None:
+        raise UsageError(f'{threshold}: {subject} have only figures over attempts, such as "answers pass^3>=0.8".')
+    _check_share(threshold)
+    estimate = estimate_subject(table, subject, statistic)
+    aggregate = MetricAggregate(
+        metric=subject,
+        layer="retrieval" if subject == "chunks" else "generation",
+        better="lower" if statistic.name == "flaky@" else "higher",
+        low=0.0,
+        high=1.0,
+        interval=estimate.interval,
+        scored=table.traces,
+        undefined=0,
+        failed=0,
+    )
+    return aggregate, _describe_queries(estimate.interval, estimate.left_out, statistic.k, estimate.unsure)
+
+
+def _read_metric(table: RunTable, threshold: Threshold, at: int) -> tuple[MetricAggregate, ThresholdEvidence]:
+    """Return the figures of a metric, of its traces or over the attempts of each query."""
+    aggregate = aggregate_metric(table, at, target=None if threshold.attempts else threshold)
+    if threshold.attempts is None or threshold.attempts.name == "worst@":
+        _check_range(threshold, aggregate)
+    is_single = threshold.attempts is None
+    return aggregate, _read_traces(table, aggregate) if is_single else _read_attempts(table, threshold, at)
+
+
+def _check_share(threshold: Threshold) -> None:
+    """Refuse a threshold on a share that is a percentage."""
+    if not 0 <= threshold.value <= 1:
+        raise UsageError(f"{threshold}: a share of queries lies between 0 and 1. Write 0.85, not 85.")
 
 
 def _decide_threshold(table: RunTable, threshold: Threshold, coverage: float) -> ThresholdDecision:
     """Decide on a threshold by the interval of its evidence; what keeps it from passing is said before the figures."""
-    at = table.metric_names.index(_match_metric(table.run, threshold))
-    threshold = replace(threshold, metric=table.metric_names[at])
-    aggregate = aggregate_metric(table, at, target=None if threshold.attempts else threshold)
-    if threshold.attempts is None or threshold.attempts.name == "worst@":
-        _check_range(threshold, aggregate)
-    evidence = _read_traces(table, aggregate) if threshold.attempts is None else _read_attempts(table, threshold, at)
+    subject = next((name for name in SUBJECT_STATISTICS if name == threshold.metric), None)
+    if subject is not None:
+        aggregate, evidence = _read_subject(table, threshold, subject)
+    else:
+        at = table.metric_names.index(_match_metric(table.run, threshold))
+        threshold = replace(threshold, metric=table.metric_names[at])
+        aggregate, evidence = _read_metric(table, threshold, at)
     interval, why, needed = evidence.interval, _reason_text(aggregate), None
     result: GateOutcome = "cannot tell" if interval is None else check_threshold(threshold, interval)
     nothing = "no trace is scored" if threshold.attempts is None else f"no {evidence.unit} with a value"
@@ -172,6 +224,9 @@ def _decide_threshold(table: RunTable, threshold: Threshold, coverage: float) ->
         sample = interval if evidence.ppi is None else replace(interval, n=evidence.ppi.labelled)
         needed = _needed_values(threshold, sample, (aggregate.low, aggregate.high))
         reason = f"{reason}; {_advice_text(needed, interval, evidence.unit)}"
+        if evidence.unsure:
+            unsure = format_count(evidence.unsure, "answer")
+            needed, reason = None, f"{reason}; {unsure} that nobody could rate may be right or bad: label them"
     elif threshold.attempts is None and aggregate.result == "cannot tell":
         doubts.append("the judge does not know the language of traces that may change this; as judged")
     if aggregate.failed and result == "pass":

@@ -8,29 +8,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from ragfault.diagnosis.attempts.records import (
-    AttemptAnswer,
-    AttemptReport,
-    ComparisonMethod,
-    FlakyQuery,
-    MetricAttempts,
-)
+from ragfault.diagnosis.attempts.meanings import group_meanings
+from ragfault.diagnosis.attempts.records import AttemptAnswer, AttemptReport, FlakyQuery, MetricAttempts
 from ragfault.diagnosis.causes.records import AnswerCause, AnswerOutcome
 from ragfault.diagnosis.run_scan import TraceBatch, scan_run
-from ragfault.diagnosis.thresholds import AttemptStatistic, Threshold
-from ragfault.judges.assembly import observe_traces
-from ragfault.judges.encoder.agreement import settle_agreement
-from ragfault.judges.encoder.judge import EncoderJudge
+from ragfault.diagnosis.thresholds import AttemptStatistic, AttemptSubject, Threshold
 from ragfault.judges.loading import LOCAL_JUDGES
 from ragfault.labels.correction import Codes, Mask, metric_bounds
 from ragfault.labels.judges.flakiness import JudgeFlakiness, check_judge
-from ragfault.model.gold_evidence import AGREEMENT_UNSURE
-from ragfault.model.grouping import group_by, group_positions
-from ragfault.model.protocols import Judge
+from ragfault.model.grouping import group_by
 from ragfault.model.records import Chunk, Trace
-from ragfault.model.rules import BAD_SUPPORT
-from ragfault.stats.estimates import VarianceSplit
+from ragfault.stats.estimates import Interval, VarianceSplit
 from ragfault.stats.repeats import (
     Extreme,
     QueryValues,
@@ -46,8 +36,6 @@ if TYPE_CHECKING:
 
 FLAKY_SHOWN = 10
 """Flaky queries that a report shows with their answers."""
-MAX_COMPARED = 200
-"""Pairs of answers that a judge compares: flakiness is that of as many queries, drawn at random."""
 
 
 def estimate_statistic(
@@ -70,6 +58,38 @@ def estimate_statistic(
     if statistic.name == "flaky@":
         return expect_disagreement(reached.astype(np.int64), own, statistic.k)
     return expect_extreme(reached.astype(float), own, statistic.k, "lowest" if statistic.name == "pass^" else "highest")
+
+
+def estimate_subject(table: RunTable, subject: AttemptSubject, statistic: AttemptStatistic) -> SubjectEstimate:
+    """Estimate a statistic of the answers or chunks of k attempts of each query; copies of an attempt count once."""
+    observer = AnswerObserver()
+    scan_run(table.run, [observer])
+    original = ~np.array(observer.copies, bool)
+    queries = table.queries if table.queries is not None else np.arange(table.traces)
+    if subject == "chunks":
+        estimate = _compare_chunks(observer.traces, queries, original)
+    elif statistic.name == "flaky@":
+        meanings = group_meanings(observer.traces, queries, table.run.manifest.judge)
+        compared = original & meanings.is_compared
+        estimate = expect_disagreement(meanings.codes[compared], queries[compared], statistic.k)
+    else:
+        outcomes = np.array([cause.rating.outcome for cause in table.causes])[original]
+        extreme: Extreme = "lowest" if statistic.name == "pass^" else "highest"
+        interval = _bound_right(outcomes, queries[original], statistic.k, extreme)
+        counted = 0 if interval is None else interval.n
+        unsure = int((outcomes == "unsure").sum())
+        return SubjectEstimate(interval, len(np.unique(queries)) - counted, unsure)
+    return SubjectEstimate(estimate.estimate(), estimate.left_out)
+
+
+class SubjectEstimate(NamedTuple):
+    """A statistic of answers or chunks over the attempts of queries."""
+
+    interval: Interval | None
+    left_out: int
+    """Number of queries with too few attempts."""
+    unsure: int = 0
+    """Attempts that nobody could rate; the interval holds whether they are right or bad."""
 
 
 class AnswerObserver:
@@ -98,8 +118,7 @@ class AnswerObserver:
 def assess_attempts(table: RunTable, causes: Sequence[AnswerCause]) -> AttemptReport:
     """Assess the attempts of a run whose queries have several; `causes` say which answers are right.
 
-    A query is the unit of all intervals. Copies of an attempt count once. Answers that nobody could decide on are left
-    out of pass^k and pass@k.
+    A query is the unit of all intervals. Copies of an attempt count once.
     """
     observer = AnswerObserver()
     scan_run(table.run, [observer])
@@ -109,8 +128,7 @@ def assess_attempts(table: RunTable, causes: Sequence[AnswerCause]) -> AttemptRe
     k = int(np.median(np.repeat(list(sizes), list(sizes.values()))))
     outcomes = [cause.rating.outcome for cause in causes]
     meanings = group_meanings(observer.traces, queries, table.run.manifest.judge)
-    decided = original & np.array([outcome != "unsure" for outcome in outcomes])
-    right = np.array([outcome == "right" for outcome in outcomes], float)
+    rated = np.array(outcomes)[original], queries[original]
     compared = original & meanings.is_compared
     disagreement = expect_disagreement(meanings.codes[compared], queries[compared], k)
     return AttemptReport(
@@ -118,14 +136,30 @@ def assess_attempts(table: RunTable, causes: Sequence[AnswerCause]) -> AttemptRe
         k=k,
         sizes=dict(sorted(sizes.items())),
         copies=int((~original).sum()),
-        all_right=expect_extreme(right[decided], queries[decided], k, "lowest").estimate(),
-        any_right=expect_extreme(right[decided], queries[decided], k, "highest").estimate(),
+        unsure=int((rated[0] == "unsure").sum()),
+        all_right=_bound_right(*rated, k, "lowest"),
+        any_right=_bound_right(*rated, k, "highest"),
         flakiness=disagreement.estimate(),
         compared_by=meanings.method,
         consistency=_compare_chunks(observer.traces, queries, original).estimate(),
         metrics=tuple(_assess_metrics(table, queries, original, k)),
         flaky=_list_flaky(observer.traces, queries, original, outcomes, meanings.codes),
     )
+
+
+def _bound_right(outcomes: NDArray[np.str_], queries: Codes, k: int, extreme: Extreme) -> Interval | None:
+    """Return pass^k or pass@k with an interval that holds whether unsure answers are right or bad; they count half.
+
+    To leave them out would leave out the queries with most disagreement: refusals are unsure without an answer key.
+    """
+    bounds = [
+        expect_extreme(np.isin(outcomes, right).astype(float), queries, k, extreme).estimate()
+        for right in (["right"], ["right", "unsure"])
+    ]
+    worst, best = bounds
+    if worst is None or best is None:
+        return None
+    return Interval((worst.mean + best.mean) / 2, worst.low, best.high, worst.n, worst.clusters)
 
 
 def _assess_metrics(table: RunTable, queries: Codes, original: Mask, k: int) -> Iterable[MetricAttempts]:
@@ -177,112 +211,13 @@ def _compare_chunks(traces: Sequence[Trace], queries: Codes, original: Mask) -> 
     return compare_sets(sets, queries[rows]) if rows else QueryValues(np.empty(0), 0)
 
 
-class AnswerMeanings(NamedTuple):
-    """Which answers of a query mean the same."""
-
-    codes: Codes
-    """A number for the meaning of each answer within its query, from 1."""
-    is_compared: Mask
-    """Which answers are of queries whose answers were all compared."""
-    method: ComparisonMethod
-
-
-def group_meanings(traces: Sequence[Trace], queries: Codes, judge: str) -> AnswerMeanings:
-    """Group the answers of each query by what they say.
-
-    Two answers mean the same if they are equal in another spelling, if neither answers, or if a judge finds that one
-    says what the other says: by the agreement head of the encoder if it is installed, read in both directions. Where it
-    is unsure or not installed, all claims of one answer have to be supported by the other. A judge that costs money is
-    not asked. Queries are compared in random order until `MAX_COMPARED`
-    pairs were judged, so that those compared are a sample of all. Without a judge a run is compared if words settle
-    every pair.
-    """
-    compare = _PairJudge(judge)
-    codes, is_compared = np.ones(len(traces), np.int64), np.zeros(len(traces), bool)
-    groups = list(group_positions(queries.tolist()).values())
-    for place in np.random.default_rng(0).permutation(len(groups)).tolist():
-        rows = groups[place]
-        numbers = _number_meanings([traces[row] for row in rows], compare)
-        if numbers is None:
-            break
-        codes[rows], is_compared[rows] = numbers, True
-    if compare.method == "spelling" and not is_compared.all():
-        # the queries that words settle are no sample of all queries
-        is_compared[:] = False
-    return AnswerMeanings(codes, is_compared, compare.method)
-
-
-def _number_meanings(attempts: Sequence[Trace], compare: _PairJudge) -> list[int] | None:
-    """Return the numbers of the meanings of the answers to a query; None if two of them could not be compared."""
-    firsts: list[Trace] = []
-    numbers = []
-    for trace in attempts:
-        for number, first in enumerate(firsts, 1):
-            same = compare(trace, first)
-            if same is None:
-                return None
-            if same:
-                numbers.append(number)
-                break
-        else:
-            firsts.append(trace)
-            numbers.append(len(firsts))
-    return numbers
-
-
-class _PairJudge:
-    """Comparison of two answers to one query, by words where they settle it, else by the encoder."""
-
-    def __init__(self, judge: str) -> None:
-        self._judge = None if judge.partition("/")[0] == "none" else EncoderJudge()
-        self.method: ComparisonMethod = "spelling" if self._judge is None else "agreement"
-        self._left = MAX_COMPARED
-        self._known: dict[tuple[str, str, str], bool | None] = {}
-
-    def __call__(self, first: Trace, second: Trace) -> bool | None:
-        left, right = ((trace.answer or "").strip() for trace in (first, second))
-        if not left or not right:
-            return left == right
-        key = (first.query, left, right)
-        if key not in self._known:
-            settled = settle_agreement(left, right)
-            self._known[key] = self._judge_pair(*key) if settled is None else settled
-        return self._known[key]
-
-    def _judge_pair(self, query: str, left: str, right: str) -> bool | None:
-        if self._judge is None or self._left <= 0:
-            return None
-        self._left -= 1
-        session = self._judge.open_session(query)
-        refusals = [session.is_refusal(left), session.is_refusal(right)]
-        if any(refusals):
-            return all(refusals)
-        readings = (session.score_agreement(left, [right]), session.score_agreement(right, [left]))
-        agreement = sum(reading or 0.0 for reading in readings) / len(readings)
-        if not AGREEMENT_UNSURE[0] < agreement < AGREEMENT_UNSURE[1]:
-            return agreement >= AGREEMENT_UNSURE[1]
-        return _compare_claims(self._judge, query, left, right)
-
-
-def _compare_claims(judge: Judge, query: str, left: str, right: str) -> bool:
-    """Return whether a judge finds all claims of one answer supported by the other, or that neither answers."""
-    pair = [
-        Trace(id=f"{place}", query=query, answer=answer, chunks=(Chunk(id="other", text=other),))
-        for place, (answer, other) in enumerate(((left, right), (right, left)))
-    ]
-    verdicts = observe_traces(judge, pair)
-    refusals = [item.answer is not None and item.answer.refused for item in verdicts]
-    if any(refusals):
-        return all(refusals)
-    return any(item.claim and all(claim.support not in BAD_SUPPORT for claim in item.claim) for item in verdicts)
-
-
 def _list_flaky(
     traces: Sequence[Trace], queries: Codes, original: Mask, outcomes: Sequence[AnswerOutcome], meanings: Codes
 ) -> tuple[FlakyQuery, ...]:
     """List the queries whose attempts disagree: those that are right in some attempts only first, then by meaning."""
     listed = []
     for rows in group_by(np.flatnonzero(original).tolist(), lambda row: int(queries[row])).values():
+        rows.sort(key=lambda row: traces[row].attempt)
         decided = [outcomes[row] == "right" for row in rows if outcomes[row] != "unsure"]
         right = sum(decided) / len(decided) if decided else 0.0
         different = len({int(meanings[row]) for row in rows})

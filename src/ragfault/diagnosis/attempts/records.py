@@ -55,6 +55,8 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     """Number of attempts → queries with so many, copies left out."""
     copies: int
     """Attempts that are copies of another one: the same record, with the same time or latency."""
+    unsure: int = 0
+    """Attempts that nobody could rate: they count half, and the intervals hold whether they are right or bad."""
     all_right: Interval | None
     """pass^k: the share of queries whose k attempts are all right."""
     any_right: Interval | None

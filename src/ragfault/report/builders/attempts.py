@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -60,8 +61,9 @@ def describe_attempts(report: AttemptReport | None) -> list[str]:
     if report is None:
         return []
     rated = [("all right on", report.all_right), ("any right on", report.any_right)]
+    unsure = f" ({format_count(report.unsure, 'unsure answer')} may be either)" if report.unsure else ""
     parts = [
-        ", ".join(f"{label} {format_share(share)}" for label, share in rated if share),
+        ", ".join(f"{label} {format_share(share)}" for label, share in rated if share) + unsure,
         _describe_flakiness(report),
         f"attempts share {format_share(report.consistency)} of their chunks" if report.consistency else "",
     ]
@@ -156,9 +158,15 @@ def _name_query(flaky: FlakyQuery) -> Text:
     name = StyledText(clip_text(flaky.query_id, 60), "strong")
     return (
         name,
-        f", right in {format_percent(flaky.right)} of its attempts: ",
+        f", {_count_outcomes(flaky)} of {format_count(len(flaky.answers), 'attempt')}: ",
         StyledText(clip_text(flaky.query, 200), "quote"),
     )
+
+
+def _count_outcomes(flaky: FlakyQuery) -> str:
+    """Count the right attempts, and those that nobody could rate."""
+    counts = Counter(answer.outcome for answer in flaky.answers)
+    return f"{counts['right']} right" + (f" and {counts['unsure']} unsure" if counts["unsure"] else "")
 
 
 def build_plan(plan: AttemptPlan) -> ReportDocument:
