@@ -2,20 +2,24 @@
 
 import json
 import shutil
+import zipfile
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.formats.arrow import table_to_traces, traces_to_table
+from ragfault.io.formats.inspect_log import ZSTD
 from ragfault.io.trace_reader import TraceDigest, read_traces
 from ragfault.io.trace_writer import write_traces
-from ragfault.model.errors import BadTraces
+from ragfault.model.errors import BadTraces, InputError
 from ragfault.model.records import Chunk, ConversationTurn, Trace
 
+REPEATS = Path(__file__).parent / "repeats"
 REQUEST = (ConversationTurn(role="system", text="Be brief."), ConversationTurn(role="user", text="When does it open?"))
 ATTEMPTS = [
     Trace(id="1", query="When does it open?", answer="At seven.", messages=REQUEST),
@@ -135,13 +139,46 @@ def test_times_and_words_are_no_numbers_of_attempts(value, tmp_path):
     assert trace.metadata["epoch"] == value
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "repeats").glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(REPEATS.glob("*.json")), ids=lambda path: path.stem)
 def test_repeats_of_other_tools_are_attempts(path, tmp_path):
     """The files of promptfoo, Inspect and DeepEval hold three queries with two attempts each."""
     shutil.copy(path, tmp_path / path.name)
     rows = read_attempts(tmp_path / path.name)
     assert Counter(number for _, _, number in rows) == {1: 3, 2: 3}
     assert len({query for _, query, _ in rows}) == 3
+
+
+def pack_log(path, is_packed):
+    """Pack the samples of a log as Inspect does: each a file of an archive, compressed by Zstandard or not."""
+    samples = json.loads((REPEATS / "inspect.json").read_text())["samples"]
+    files = {f"samples/{item['id']}_epoch_{item['epoch']}.json": json.dumps(item, indent=1) for item in samples}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("header.json", "{}")
+        for name, text in files.items():
+            archive.writestr(name, pa.compress(text.encode(), "zstd", asbytes=True) if is_packed else text)
+    if is_packed:
+        # Python cannot write this kind of archive: the method is a field of both headers of a file
+        data, method = bytearray(path.read_bytes()), ZSTD.to_bytes(2, "little")
+        for mark, field in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+            for name in files:
+                header = data.rindex(mark, 0, data.index(name.encode()) if field == 8 else data.rindex(name.encode()))
+                data[header + field : header + field + 2] = method
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_a_log_of_inspect_is_read_as_it_is(is_packed, tmp_path):
+    """The archive that Inspect writes by default holds the same traces as its JSON."""
+    pack_log(tmp_path / "offices.eval", is_packed)
+    assert list(read_traces(tmp_path / "offices.eval")) == list(read_traces(REPEATS / "inspect.json"))
+
+
+def test_a_damaged_log_of_inspect_is_an_error(tmp_path):
+    """Of a log that was cut off nothing is read."""
+    pack_log(tmp_path / "offices.eval", is_packed=False)
+    (tmp_path / "offices.eval").write_bytes((tmp_path / "offices.eval").read_bytes()[:2000])
+    with pytest.raises(InputError):
+        list(read_traces(tmp_path / "offices.eval"))
 
 
 def test_attempts_with_other_chunks_are_one_query(tmp_path):

@@ -84,6 +84,8 @@ def gate(
     many traces would.
     """
     from ragfault.comparison.gate.gate import gate
+    from ragfault.diagnosis.attempts.plan import propose_attempts
+    from ragfault.diagnosis.run_table import open_table
     from ragfault.io.runs.run import Run
     from ragfault.report.builders.gate import build_gate
     from ragfault.report.junit import render_gate_junit
@@ -105,11 +107,15 @@ def gate(
             old = calibrate_run(old, calibration, workspace / "baseline")
             labels = load_paired_labels(people, old, candidate)
         result = gate(candidate, thresholds, GateSettings(**fields, baseline=old, labels=labels))
+        is_open = result.regression is not None and result.result == "cannot tell"
+        proposal = propose_attempts(open_table(old), open_table(candidate)) if old is not None and is_open else None
     if junit:
         write_report_file(junit, render_gate_junit(result), force=True)
     if markdown:
         write_report_file(markdown, render_markdown(build_gate(result)), force=True)
     print_report(result, kind, build_gate)
+    if proposal is not None:
+        print_notice(f"next: {proposal}")
     return result.exit_code
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
+from ragfault.io.formats.inspect_log import LOG_SUFFIX, InspectLog, starts_archive
 from ragfault.io.formats.tables import describe_memory_table, is_memory_table
 from ragfault.io.payloads.log_lines import is_log
 from ragfault.io.remote_paths import RemotePath, is_remote
@@ -33,9 +34,9 @@ InputPaths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 FORMATS_BY_SUFFIX: dict[str, FileFormat] = {
     ".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
-    ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".trec": "trec", ".run": "trec",
+    ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".trec": "trec", ".run": "trec", LOG_SUFFIX: "json",
 }  # fmt: skip
-"""Format by suffix; `json` means one object per line or one array."""
+"""Format by suffix; `json` means one object per line or one array, and `.eval` is the log of Inspect."""
 
 COMPRESSION_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 READ_SIZE = 2**16
@@ -372,6 +373,9 @@ def _open_decompressed(name: str) -> InputStream:
         raise InputError(f"there is no file {name}") from None
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror or error}") from None
+    if get_format_suffix(name) == LOG_SUFFIX and starts_archive(raw):
+        guard = _ReadErrorGuard(InspectLog(raw))
+        return InputStream(cast("io.BufferedReader", io.BufferedReader(guard, 2**18)), guard, is_compressed=True)
     guard = _ReadErrorGuard(raw)
     decompressed = io.BufferedReader(guard, 2**18)
     magic = decompressed.peek(4)[:4]
