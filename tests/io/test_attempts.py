@@ -148,6 +148,20 @@ def test_repeats_of_other_tools_are_attempts(path, tmp_path):
     assert len({query for _, query, _ in rows}) == 3
 
 
+def test_tests_and_prompts_next_to_results_are_settings(tmp_path):
+    """The results of promptfoo stand next to the prompts, models and tests that they were made from."""
+    document = json.loads((REPEATS / "promptfoo.json").read_text())
+    results = document["results"]["results"]
+    tests = [{"vars": item["vars"], "assert": []} for item in results[:3]]
+    failed = {**results[0], "error": "Expected output to contain 7", "failureReason": 1}
+    document["results"]["results"] = [failed, *results[1:]]
+    document["config"] = {"prompts": ["{{context}} {{question}}"], "providers": ["file://app.py"], "tests": tests}
+    (tmp_path / "out.json").write_text(json.dumps(document))
+    traces = list(read_traces(tmp_path / "out.json"))
+    assert len(traces) == len(results)
+    assert {trace.error for trace in traces} == {None}
+
+
 def pack_log(path, is_packed):
     """Pack the samples of a log as Inspect does: each a file of an archive, compressed by Zstandard or not."""
     samples = json.loads((REPEATS / "inspect.json").read_text())["samples"]
