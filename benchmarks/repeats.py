@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +51,8 @@ class Population(NamedTuple):
 
     draw: Callable[[np.random.Generator, int, int], FloatArray]
     noise: float
+    lowest: float = 0.0
+    """The least value that an attempt can have."""
 
 
 def draw_binary(rng: np.random.Generator, queries: int, attempts: int, right: float, strength: float) -> FloatArray:
@@ -77,14 +79,14 @@ POPULATIONS = {
     "80 % right, easy and hard": make_binary(0.8, 0.4),
     "95 % right": make_binary(0.95, 0.8),
     "50 % right": make_binary(0.5, 1.0),
-    "skewed, much noise": Population(lambda rng, n, m: draw_skewed(rng, n, m, 1.0), 0.5),
-    "skewed, little noise": Population(lambda rng, n, m: draw_skewed(rng, n, m, 0.4), 0.16 / 1.16),
+    "skewed, much noise": Population(lambda rng, n, m: draw_skewed(rng, n, m, 1.0), 0.5, -1.0),
+    "skewed, little noise": Population(lambda rng, n, m: draw_skewed(rng, n, m, 0.4), 0.16 / 1.16, -0.4),
 }
 TRUTH_QUERIES = 400_000
 
 
-def estimate_all(values: FloatArray) -> dict[str, Interval]:
-    """Return each statistic of a sample; a score of 0.75 and above is right."""
+def estimate_all(values: FloatArray, lowest: float) -> dict[str, Interval]:
+    """Return each statistic of a sample of values from `lowest` to 1; a score of 0.75 and above is right."""
     n, m = values.shape
     flat, queries = values.ravel(), np.repeat(np.arange(n), m)
     right = (flat >= 0.75).astype(float)
@@ -93,7 +95,7 @@ def estimate_all(values: FloatArray) -> dict[str, Interval]:
     return {
         "pass^k": bounded_interval(expect_extreme(right, queries, k, "lowest").values),
         "pass@k": bounded_interval(expect_extreme(right, queries, k, "highest").values),
-        "worst of k": bounded_interval(expect_extreme(flat, queries, k, "lowest").values, (-1, 1)),
+        "worst of k": bounded_interval(expect_extreme(flat, queries, k, "lowest").values, (lowest, 1)),
         "flakiness": bounded_interval(expect_disagreement(right.astype(np.int64), queries, k).values),
         "noise": Interval(0.0, 0.0, 1.0, n * m, n) if split is None else split.noise,
     }
@@ -120,7 +122,7 @@ def measure_coverage(population: Population, queries: int, attempts: int, simula
     truth = find_truth(population, attempts)
     covered: Counter[str] = Counter()
     for _ in range(simulations):
-        intervals = estimate_all(population.draw(rng, queries, attempts))
+        intervals = estimate_all(population.draw(rng, queries, attempts), population.lowest)
         covered.update(name for name, item in intervals.items() if item.low <= truth[name] <= item.high)
         covered["told"] += intervals["noise"].high - intervals["noise"].low < 1
     return {name: covered[name] / simulations for name in (*truth, "told")}
@@ -163,12 +165,12 @@ def print_power(simulations: int) -> None:
     print(f"\nLargest difference: {largest:.3f}")
 
 
-def bisect_attempts(simulations: int, queries: int = 100) -> None:
+def bisect_attempts(simulations: int, sizes: Sequence[int], queries: int = 100) -> None:
     """Print how often two sets of attempts of one system are called a fault, or bounded within the margin."""
     corpus = load_handbook_corpus()
     print("| attempts | key | simulations | a fault | bounded within .05 |")
     print("|---|---|---|---|---|")
-    for attempts in (1, 3):
+    for attempts in sizes:
         for key in (True, False):
             verdicts: Counter[str] = Counter()
             for number in range(simulations):
@@ -207,10 +209,11 @@ def main() -> None:
     parser.add_argument("--simulations", type=int, default=1000)
     parser.add_argument("--power", action="store_true", help="check the power of plans instead of coverage")
     parser.add_argument("--bisect", action="store_true", help="bisect two sets of attempts of one system")
+    parser.add_argument("--attempts", type=int, nargs="+", default=(1, 3), help="attempts of each side to bisect")
     arguments = parser.parse_args()
     simulations = arguments.simulations
     if arguments.bisect:
-        bisect_attempts(simulations)
+        bisect_attempts(simulations, arguments.attempts)
         return
     if arguments.power:
         print_power(simulations)
