@@ -64,6 +64,22 @@ def test_messages_of_other_tools_are_a_conversation(tmp_path):
     assert [turn.text for turn in trace.history] == ["Hello", "Hi"]
 
 
+@pytest.mark.parametrize("role", ["system", "user"])
+def test_turns_that_hold_all_chunks_are_the_request(role, tmp_path):
+    """What shows every chunk is what the generator got; the turns before it are the history, without the answer."""
+    shown = {"role": role, "content": "Passages:\nIt opens at nine.\n\nWhen does it open?"}
+    asked = [{"role": "user", "content": "When does it open?"}] if role == "system" else []
+    earlier = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+    turns = [shown, *earlier, *asked] if role == "system" else [*earlier, shown]
+    record = {"id": "1", "query": "When does it open?", "chunks": ["It opens at nine."], "answer": "At nine."}
+    (tmp_path / "t.jsonl").write_text(
+        json.dumps({**record, "messages": [*turns, {"role": "assistant", "content": "At nine."}]})
+    )
+    [trace] = read_traces(tmp_path / "t.jsonl")
+    assert [turn.text for turn in trace.messages] == [turn["content"] for turn in turns]
+    assert [turn.text for turn in trace.history] == ["Hello", "Hi"]
+
+
 def test_an_attempt_that_is_repeated_is_a_bad_line(tmp_path):
     """`id` and `attempt` together are unique."""
     path = tmp_path / "t.jsonl"

@@ -64,6 +64,7 @@ from ragfault.io.formats.record_shapes import (
     RecordShape,
     convert_values,
 )
+from ragfault.io.formats.recorded_requests import find_request
 from ragfault.io.formats.texts import keep_short_values, parse_list_text, says_nothing
 from ragfault.io.gold_values import name_gold_texts, normalize_gold
 from ragfault.model.records import Chunk, Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
@@ -336,6 +337,7 @@ def _build_fields(values: dict[str, Any]) -> dict[str, Any]:
     for name, form in FIELD_NORMALIZERS.items():
         if fields.get(name) is not None:
             fields[name] = form(fields[name])
+    fields |= find_request(fields)
     if fields.get("gold") is not None:
         fields["gold"] = normalize_gold(fields["gold"])
     if isinstance(values.get("gold"), (str, list)) and isinstance(fields["gold"].get("chunks"), dict):
