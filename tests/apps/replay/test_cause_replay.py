@@ -177,6 +177,15 @@ def test_a_model_that_never_answers_decides_nothing(tmp_path: Path):
     assert all("a call failed" in proof.reason for proof in report.proofs)
 
 
+def test_an_endpoint_that_is_down_leaves_what_was_proven(tmp_path: Path):
+    """A replay that got no answer keeps the proofs that an earlier one by the same model stored."""
+    run = write_run(tmp_path, "invents if absent")
+    with serve_model({}, ProgrammedServer) as server:
+        proven = replay(run, server.url)[1]
+    after = replay(run, server.url, "--cache", "none")[1]
+    assert count_outcomes(after) == count_outcomes(proven) == {"proven": TRACES}
+
+
 def test_no_text_of_a_trace_is_code_or_markup(tmp_path: Path, server: ProgrammedServer):
     """A chunk that looks like a command, a path or markup is sent and shown as text."""
     hostile = "<script>alert(1)</script> $(touch hacked) ../../etc/passwd {{ 7*7 }}"

@@ -38,12 +38,22 @@ def store_result(run: Run, result: Result) -> Result:
 
 
 def merge_causes(run: Run, report: ReplayReport) -> ReplayReport:
-    """Return the replays of some causes of a run with the stored ones of other causes by the same model."""
+    """Return the replays of some causes of a run with the stored ones of other causes by the same model.
+
+    A trace that got no answer this time, as from an endpoint that is down, keeps its stored replay.
+    """
     known = load_result(run, ReplayReport)
     if known is None or (known.model, known.judge) != (report.model, report.judge):
         return report
     causes = {count.cause for count in report.counts}
-    proofs = (*report.proofs, *(proof for proof in known.proofs if proof.cause not in causes))
+    stored = {(proof.trace, proof.cause): proof for proof in known.proofs}
+    own = [
+        proof
+        if any(item.answer is not None for item in proof.answers)
+        else stored.get((proof.trace, proof.cause), proof)
+        for proof in report.proofs
+    ]
+    proofs = (*own, *(proof for proof in known.proofs if proof.cause not in causes))
     answers = {count.cause: count.answers for count in (*known.counts, *report.counts)}
     return replace(report, proofs=proofs, counts=tuple(count_proofs(proofs, answers)))
 
