@@ -55,12 +55,12 @@ def main() -> None:
     features, same, fitted = np.array(inputs), np.array(labels), np.array(fitted_rows)
     layer = LogisticRegression().fit(features[fitted], same[fitted])
     print("weights", layer.coef_[0].round(2).tolist(), "intercept", layer.intercept_.round(2).tolist())
-    kept = (features @ np.array(WEIGHTS) + INTERCEPT)[~fitted]
-    for name, odds in (("fitted", layer.decision_function(features[~fitted])), ("in the package", kept)):
-        said = odds > 0
+    shipped = (features @ np.array(WEIGHTS) + INTERCEPT)[~fitted]
+    for name, odds in (("fitted", layer.decision_function(features[~fitted])), ("in the package", shipped)):
+        is_same = odds > 0
         print(
-            f"{name}: right on {(said == same[~fitted]).mean():.3f} of {len(said)}, AUROC "
-            f"{roc_auc_score(same[~fitted], odds):.3f}, called different {1 - said.mean():.3f}, are "
+            f"{name}: right on {(is_same == same[~fitted]).mean():.3f} of {len(is_same)}, AUROC "
+            f"{roc_auc_score(same[~fitted], odds):.3f}, called different {1 - is_same.mean():.3f}, are "
             f"{1 - same[~fitted].mean():.3f}"
         )
 
