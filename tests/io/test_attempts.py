@@ -13,7 +13,7 @@ import pytest
 from ragfault.diagnosis.run_table import RunTable
 from ragfault.evaluation.evaluator import evaluate
 from ragfault.io.formats.arrow import table_to_traces, traces_to_table
-from ragfault.io.formats.inspect_log import ZSTD
+from ragfault.io.payloads.inspect_log import ZSTD
 from ragfault.io.trace_reader import TraceDigest, read_traces
 from ragfault.io.trace_writer import write_traces
 from ragfault.model.errors import BadTraces, InputError

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
-from ragfault.io.formats.inspect_log import LOG_SUFFIX, InspectLog, starts_archive
 from ragfault.io.formats.tables import describe_memory_table, is_memory_table
+from ragfault.io.payloads.inspect_log import LOG_SUFFIX, InspectLog, starts_archive
 from ragfault.io.payloads.log_lines import is_log
 from ragfault.io.remote_paths import RemotePath, is_remote
 from ragfault.io.runs.unfinished import describe_unfinished_run

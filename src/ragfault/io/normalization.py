@@ -64,9 +64,9 @@ from ragfault.io.formats.record_shapes import (
     RecordShape,
     convert_values,
 )
-from ragfault.io.formats.recorded_requests import find_request
 from ragfault.io.formats.texts import keep_short_values, parse_list_text, says_nothing
 from ragfault.io.gold_values import name_gold_texts, normalize_gold
+from ragfault.io.payloads.recorded_requests import find_request
 from ragfault.model.records import Chunk, Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
 from ragfault.model.rules import is_wordless_image, read_image
 from ragfault.text.times import assume_utc
