@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from ragfault.judges.checks.system_messages import SLOTS, hash_text
+from ragfault.judges.checks.sentence_kinds import SLOTS
+from ragfault.judges.checks.system_messages import hash_text
 from training.authored.items import FOLDER as AUTHORED
 from training.authored.items import read_units
 from training.data_files import FOLDS, assign_fold, iterate_rows

@@ -190,14 +190,14 @@ def main() -> None:
     print(Counter(question.source for question in questions))
     lines = ["# Written by training/places.py: for each reader a row of weights for each place, the intercept last."]
     with use_one_thread():
-        made = list(make_cases(questions, random.Random(2)))
+        cases_of_questions = list(make_cases(questions, random.Random(2)))
         for reader in (*READERS, WORDS):
-            searches = [search for *_, search in made]
+            searches = [search for *_, search in cases_of_questions]
             if reader != WORDS:
                 searches = read_searches(load_judge(reader), searches)
             cases = [
                 Case(question.source, place, search.evidence)
-                for (question, place, _), search in zip(made, searches, strict=True)
+                for (question, place, _), search in zip(cases_of_questions, searches, strict=True)
             ]
             print(f"== {reader}")
             report(cases)

@@ -147,11 +147,12 @@ def test_unsure_answers_widen_the_interval(tmp_path):
     traces = [
         attempt(n, k, words=refusal if k == 2 and n % 2 else "Office {} opens at {}:30.")
         for k in (1, 2)
-        for n in range(20)
+        # with more chunks the run itself would tell whether a refusal is right
+        for n in range(18)
     ]
     report = assess(traces, tmp_path)
-    assert report.unsure == 10
-    assert (report.all_right.n, report.all_right.mean) == (20, pytest.approx(0.75))
+    assert report.unsure == 9
+    assert (report.all_right.n, report.all_right.mean) == (18, pytest.approx(0.75))
     assert report.all_right.low < 0.5
     assert report.all_right.high == 1
 

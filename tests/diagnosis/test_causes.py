@@ -452,15 +452,15 @@ def test_a_refusal_without_a_key_is_right_only_if_no_chunk_of_the_run_holds_the_
     shown: float, elsewhere: float, outcome: str, cause: str | None
 ):
     place = PassagePlace(shown=shown, elsewhere=elsewhere, chunk="tide" if elsewhere > 0.5 else None)
-    found = look(replace(KEYLESS, answer="I do not know."), replace(REFUSED, place=place))
-    assert (found.rating.outcome, found.cause) == (outcome, cause)
+    cause_of = look(replace(KEYLESS, answer="I do not know."), replace(REFUSED, place=place))
+    assert (cause_of.rating.outcome, cause_of.cause) == (outcome, cause)
 
 
 def test_an_answer_from_chunks_without_the_passage_is_bad_though_they_support_it():
     place = PassagePlace(shown=0.01, elsewhere=0.98, chunk="tide", quote=SHOWN.text)
     trace = replace(KEYLESS, chunks=(OTHER,))
-    found = look(trace, replace(RIGHT, place=place))
-    assert (found.rating.outcome, found.cause, found.chunk) == ("bad", "not_retrieved", "tide")
+    cause_of = look(trace, replace(RIGHT, place=place))
+    assert (cause_of.rating.outcome, cause_of.cause, cause_of.chunk) == ("bad", "not_retrieved", "tide")
 
 
 def test_an_answer_beside_a_reference_that_refuses_should_have_refused():

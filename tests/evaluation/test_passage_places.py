@@ -40,7 +40,7 @@ def locate(trace: Trace, judge: str = "lexical") -> PassagePlace | None:
 
 
 @pytest.mark.parametrize("judge", ["lexical", "encoder"])
-def test_a_passage_that_was_missed_is_found_among_the_chunks_of_other_queries(judge: str):
+def test_a_passage_that_was_missed_is_among_the_chunks_of_other_queries(judge: str):
     place = locate(ask("pool-Sunday", "bakery-Monday", "castle-Friday", "station-Monday"), judge)
     assert place is not None
     assert place.elsewhere > 0.7
@@ -69,9 +69,9 @@ def test_a_follow_up_asks_for_what_the_turns_before_it_are_about():
     assert place is not None
     assert (place.chunk, place.lost) == ("theatre-Sunday", ("theatre",))
     rewritten = replace(trace, steps=(Step(id="1", kind="rewrite", output="opening of the theatre on Sunday"),))
-    found = locate(rewritten)
-    assert found is not None
-    assert found.lost == ()
+    place_of = locate(rewritten)
+    assert place_of is not None
+    assert place_of.lost == ()
 
 
 def test_a_rewriting_that_drops_the_subject_loses_the_passage_and_one_that_keeps_it_does_not():
@@ -107,7 +107,7 @@ def test_a_few_chunks_are_no_sample_of_a_corpus():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_kept_of_many_chunks_does_not_depend_on_their_order(seed: int):
+def test_the_sample_of_many_chunks_does_not_depend_on_their_order(seed: int):
     size = MAX_POOL_SIZE // 100
     chunks = [Chunk(id=str(number), text=f"{number} " + "x" * size) for number in range(300)]
     pools = []
@@ -117,9 +117,9 @@ def test_what_is_kept_of_many_chunks_does_not_depend_on_their_order(seed: int):
         for chunk in shuffled:
             pool.add(Trace(id=chunk.id, query="q", chunks=(chunk,)))
         pools.append(pool)
-    kept = [{chunk.id for chunk in chunks if pool.list_named(chunk.id)} for pool in pools]
-    assert kept[0] == kept[1]
-    assert MIN_POOL < len(kept[0]) < 300
+    samples = [{chunk.id for chunk in chunks if pool.list_named(chunk.id)} for pool in pools]
+    assert samples[0] == samples[1]
+    assert MIN_POOL < len(samples[0]) < 300
 
 
 def test_a_pool_is_the_same_in_a_worker():

@@ -110,8 +110,8 @@ class ChunkPool:
         """Return the words of a query with their weight, by how many chunks have them; the sum of all is 1."""
         words = sorted(frozenset(split_content_words(query)))
         rows, numbers = self._windows
-        found = [len(numbers.get(word, ())) or 0.5 for word in words]
-        weights = [math.log(1 + len(rows) / count) for count in found]
+        counts = [len(numbers.get(word, ())) or 0.5 for word in words]
+        weights = [math.log(1 + len(rows) / count) for count in counts]
         total = math.fsum(weights)
         return {word: weight / total for word, weight in zip(words, weights, strict=True)} if total else {}
 
@@ -285,8 +285,8 @@ def list_lost_words(trace: Trace, search: Search, pool: ChunkPool) -> tuple[str,
     asked, searched = pool.weigh(search.query), pool.weigh(find_searched(trace)[1])
     if not prefers_missed(asked) or prefers_missed(searched):
         return ()
-    found = frozenset(split_content_words(" ".join(text[:MAX_CHUNK_SIZE] for text in missed)))
-    lost = sorted((word for word in asked if word in found and word not in searched), key=lambda word: -asked[word])
+    there = frozenset(split_content_words(" ".join(text[:MAX_CHUNK_SIZE] for text in missed)))
+    lost = sorted((word for word in asked if word in there and word not in searched), key=lambda word: -asked[word])
     spelled = {stem: term for term in re.findall(r"[^\W_]+", search.query) for stem in split_words(term)}
     return tuple(spelled.get(word, word) for word in lost[:MAX_LOST_WORDS])
 

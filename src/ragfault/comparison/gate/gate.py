@@ -78,7 +78,7 @@ def gate(
         )
     run = source.run if isinstance(source, RunTable) else open_run(source)
     _check_complete(run)
-    metrics = {_match_metric(run, threshold) for threshold in parsed}
+    metrics = {_match_metric(run, item) for item in parsed if item.metric not in SUBJECT_STATISTICS}
     proofs = [
         proof if isinstance(proof, RubricMeasurement) else load_rubric_measurement(proof)
         for proof in settings.rubric_proof

@@ -170,8 +170,8 @@ def _is_unasked(trace: Trace) -> bool:
     answer = trace.answer or ""
     if trace.references:
         return any(differ_in_language(text, answer) for text in trace.references)
-    said = " ".join((*(turn.text for turn in trace.history or ()), trace.query))
-    return not may_ask_for(said, detect_language(answer))
+    asked = " ".join((*(turn.text for turn in trace.history or ()), trace.query))
+    return not may_ask_for(asked, detect_language(answer))
 
 
 def describe_non_answer(trace: Trace) -> str:

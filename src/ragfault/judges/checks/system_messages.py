@@ -10,8 +10,6 @@ from ragfault.judges.checks.sentence_kinds import SLOTS, hash_sentence
 from ragfault.judges.checks.word_weights import hash_terms
 from ragfault.text.normalization import split_content_words
 
-__all__ = ["SLOTS", "hash_text", "is_system_message"]
-
 MARK = re.compile(r"[{}<>\[\]\"_=/\\]|\b[45]\d\d\b")
 """A mark of code, or a number as errors of the web have them."""
 OWN_WORDS = 0.5

@@ -38,8 +38,8 @@ def read_figures(text: str) -> list[Figure]:
         plain = re.sub("[.,]", "", spelled)
         if THOUSANDS.fullmatch(spelled):
             figures.append(Figure(float(plain), bool(share)))
-        whole, separator, decimals = spelled.replace(",", ".").rpartition(".")
-        value = float(f"{whole.replace('.', '')}.{decimals}" if separator else plain)
+        integer, separator, decimals = spelled.replace(",", ".").rpartition(".")
+        value = float(f"{integer.replace('.', '')}.{decimals}" if separator else plain)
         figures.append(Figure(value, bool(share)))
     return list(dict.fromkeys(figures))
 
@@ -61,9 +61,9 @@ def explain_figures(claim: str, evidence: str, known: Collection[float]) -> str:
     explained: list[str] = []
     for _ in range(STEPS):
         for figure in list(new):
-            found = next(_explain(figure.value, own, base), None)
-            if found is not None:
-                explained.append(f"{found} is {figure}.")
+            way = next(_explain(figure.value, own, base), None)
+            if way is not None:
+                explained.append(f"{way} is {figure}.")
                 new.remove(figure)
                 base.append(figure)
     # One number that was written in two ways counts once.
