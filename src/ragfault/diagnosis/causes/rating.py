@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from msgspec.structs import replace
+
 from ragfault.diagnosis.causes.endings import is_cut_off
 from ragfault.diagnosis.causes.records import AnswerOutcome, AnswerRating, OutcomeSource
 from ragfault.diagnosis.causes.retrieval import weigh_places
@@ -72,13 +74,15 @@ def rate_answer(
     if get_finish_kind(trace) is not None:
         return build_rating(BAD_IF_PLAIN, "pipeline")
     by_judge = _rate_by_judge(trace, verdicts, labeled=labeled)
+    refused = verdicts.answer is not None and verdicts.answer.refused
     if by_judge is None:
-        refused = verdicts.answer is not None and verdicts.answer.refused
         return AnswerRating(outcome="unsure", probability=0.5, source="none", refused=refused)
     if not labeled and match_answer(trace) is False:
         # The chunks support what it says, which tells nothing of what it lacks.
         by_judge = max(by_judge, 0.5)
-    return build_rating(by_judge, "labels" if labeled else "judge")
+    rating = build_rating(by_judge, "labels" if labeled else "judge")
+    # What the chunks of the run leave open, the other run of a pair may still settle.
+    return replace(rating, refused=refused and rating.outcome == "unsure")
 
 
 def build_rating(probability: float, source: OutcomeSource) -> AnswerRating:
