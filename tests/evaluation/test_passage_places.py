@@ -98,6 +98,18 @@ def test_a_long_chunk_is_not_nearer_to_a_query_for_all_its_words():
     assert hit.chunk.id == "pool-Sunday"
 
 
+def test_a_list_of_questions_is_not_the_passage_of_any():
+    """A table of contents has the words of every query, and answers none."""
+    listed = " ".join(f"When does the {name.replace('-', ' open on ')}?" for name in PASSAGES)
+    pool = ChunkPool()
+    for name in PASSAGES:
+        pool.add(ask(name, name))
+    pool.add(Trace(id="contents", query="q", chunks=(Chunk(id="contents", text=listed),)))
+    hit = pool.search("When does the pool open on Sunday?", hidden=())
+    assert hit is not None
+    assert hit.chunk.id == "pool-Sunday"
+
+
 def test_a_few_chunks_are_no_sample_of_a_corpus():
     pool = ChunkPool()
     for name in list(PASSAGES)[: MIN_POOL - 1]:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from ragfault.judges.assembly import observe_traces
 from ragfault.judges.checks.queries import TASK_QUERY
-from ragfault.judges.encoder.evidence import windows
+from ragfault.judges.encoder.evidence import SENTENCE_END, windows
 from ragfault.model.protocols import Judge, MeteredJudge
 from ragfault.model.records import Chunk, PassagePlace, Trace, Verdicts
 from ragfault.model.rules import find_searched
@@ -230,10 +230,23 @@ def _share_words(weights: dict[str, float], text: str) -> float:
     return round(max(shares, default=0.0), 6)
 
 
+def leave_out_questions(text: str) -> str:
+    """Leave out the questions of a text most of whose sentences are some: a list of questions answers none of them.
+
+    >>> leave_out_questions("Fees. When is it open? What does it cost? Who may come?")
+    'Fees.'
+    >>> leave_out_questions("When is it open? At nine.")
+    'When is it open? At nine.'
+    """
+    sentences = [sentence for sentence in SENTENCE_END.split(text) if sentence.strip()]
+    stated = [sentence for sentence in sentences if not sentence.rstrip().endswith(("?", "？"))]
+    return text if 2 * len(stated) >= len(sentences) else " ".join(stated)
+
+
 def _split_windows(text: str) -> list[frozenset[str]]:
     """Return the words of each window of a text: chunks of any length are compared by parts of one length."""
     parts = []
-    for window in windows([text], WINDOW_WORDS):
+    for window in windows([leave_out_questions(text)], WINDOW_WORDS):
         words = window.split()
         # A list or a log may have no ends of sentences.
         for start in range(0, len(words), 2 * WINDOW_WORDS):

@@ -141,8 +141,9 @@ def _rate_by_judge(trace: Trace, verdicts: Verdicts, *, labeled: bool) -> float 
     if answer is not None and answer.refused:
         if (labeled or verdicts.recall) and chunks_cover_query(trace, verdicts):
             return BAD_IF_REFUSED
-        # Wherever in the run the passage is, who asked could have had an answer.
-        return sum(weigh_places(verdicts)) if verdicts.place is not None else None
+        # Wherever in the run the passage is, who asked could have had an answer. That no query got it does not show
+        # that the corpus lacks it: all documents of a kind may be lost.
+        return max(0.5, sum(weigh_places(verdicts))) if verdicts.place is not None else None
     claims = verdicts.claim or ()
     off_topic = answer is not None and answer.relevance is not None and answer.relevance < OFF_TOPIC
     grounded = answer.grounded if answer is not None else None

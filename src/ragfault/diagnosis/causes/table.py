@@ -180,8 +180,12 @@ def _find_lost(case: Case, *, is_query: bool) -> Clue | None:
     step, text = find_searched(trace)
     if (normalize_answer(text) == normalize_answer(trace.query)) != is_query:
         return None
-    reason = f"what was searched lacks {', '.join(place.lost)}, which the passage has"
-    return Clue(LIKELY, text, reason, step=step.id if step else None)
+    lost = ", ".join(place.lost)
+    if step is None:
+        return Clue(
+            POSSIBLE, text, f"no search is recorded; the query as it stands lacks {lost}, which the passage has"
+        )
+    return Clue(LIKELY, text, f"what was searched lacks {lost}, which the passage has", step=step.id)
 
 
 def _find_stale_source(case: Case) -> Clue | None:
@@ -282,7 +286,7 @@ def _find_not_retrieved(case: Case) -> Clue | None:
     place = case.verdicts.place
     if place is None or place.chunk is None:
         return None
-    reason = f"{place.chunk}, which other queries of the run got, has more of what is asked than any shown chunk"
+    reason = f"{place.chunk}, retrieved for other queries, seems to answer this one better than any shown chunk"
     return Clue(weigh_places(case.verdicts)[1], place.quote or "", reason, place.chunk)
 
 
