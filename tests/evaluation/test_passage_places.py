@@ -30,11 +30,17 @@ def ask(name: str, *shown: str, query: str | None = None, **fields: object) -> T
     return Trace(id=name, query=text, chunks=chunks, answer="At nine.", **fields)  # type: ignore[arg-type]
 
 
-def locate(trace: Trace, judge: str = "lexical") -> PassagePlace | None:
-    """Locate the passage of one trace in a run that retrieved all passages."""
+def fill_pool() -> ChunkPool:
+    """Fill a pool with all passages."""
     pool = ChunkPool()
     for name in PASSAGES:
         pool.add(ask(name, name))
+    return pool
+
+
+def locate(trace: Trace, judge: str = "lexical") -> PassagePlace | None:
+    """Locate the passage of one trace in a run that retrieved all passages."""
+    pool = fill_pool()
     pool.add(trace)
     return locate_passages([trace], [Verdicts(trace=trace.id)], pool, load_judge(judge))[0].place
 
@@ -89,9 +95,7 @@ def test_a_long_chunk_is_not_nearer_to_a_query_for_all_its_words():
     rng = random.Random(1)
     words = ["when", "does", "the", "pool", "open", "on", "sunday"] + [f"word{number}" for number in range(60)]
     text = " ".join(rng.choice(words[7:]) if number % 40 else words[number // 40 % 7] for number in range(400))
-    pool = ChunkPool()
-    for name in PASSAGES:
-        pool.add(ask(name, name))
+    pool = fill_pool()
     pool.add(Trace(id="long", query="q", chunks=(Chunk(id="long", text=text),)))
     hit = pool.search("When does the pool open on Sunday?", hidden=())
     assert hit is not None
@@ -101,9 +105,7 @@ def test_a_long_chunk_is_not_nearer_to_a_query_for_all_its_words():
 def test_a_list_of_questions_is_not_the_passage_of_any():
     """A table of contents has the words of every query, and answers none."""
     listed = " ".join(f"When does the {name.replace('-', ' open on ')}?" for name in PASSAGES)
-    pool = ChunkPool()
-    for name in PASSAGES:
-        pool.add(ask(name, name))
+    pool = fill_pool()
     pool.add(Trace(id="contents", query="q", chunks=(Chunk(id="contents", text=listed),)))
     hit = pool.search("When does the pool open on Sunday?", hidden=())
     assert hit is not None
@@ -135,9 +137,7 @@ def test_the_sample_of_many_chunks_does_not_depend_on_their_order(seed: int):
 
 
 def test_a_pool_is_the_same_in_a_worker():
-    pool = ChunkPool()
-    for name in PASSAGES:
-        pool.add(ask(name, name))
+    pool = fill_pool()
     query = "When does the castle open on Friday?"
     assert pickle.loads(pickle.dumps(pool)).search(query, ()) == pool.search(query, ())
 

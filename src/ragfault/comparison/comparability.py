@@ -177,7 +177,7 @@ class RecordedField(NamedTuple):
     """Whether a side lacks it by its record, given where each side records it among these pairs; not because a system
     left it out."""
     is_text: bool = False
-    """Whether a judge of aspects reads it where there are no facts."""
+    """Whether a judge of aspects needs it for traces without facts."""
     blocks: bool = True
 
 

@@ -38,12 +38,14 @@ MAX_CHUNK_SIZE = 20_000
 MAX_QUOTE_SIZE = 400
 """Characters of the passage that are stored with the verdict."""
 WINDOW_WORDS = 60
-"""Words of a part of a chunk that is compared with a query: a long text has many of its words by chance."""
+"""Words of a part of a chunk that is compared with a query: a long text has many of its words by chance. Of 300
+questions of RAGTruth 10 % seemed to lack their passage by whole chunks, 7 % by windows; nothing else was tried."""
 LEAST_RELEVANCE = 0.01
 """A relevance that is nearer to 0 or 1 counts as this one."""
 WORDS, READERS = "words", ("encoder",)
-"""The weights for shares of words alone, and the judges whose relevance has weights, too."""
+"""Name of the weights that use words only, and the judges with weights that use their relevance as well."""
 MAX_LOST_WORDS = 5
+"""Words that are named where a search lost some."""
 HISTORY_TURNS = 2
 """Turns of the user before the query that are searched with it."""
 PLACES = ("shown", "elsewhere", "nowhere")
@@ -107,7 +109,7 @@ class ChunkPool:
         return np.array(rows, np.int64), {word: np.array(places) for word, places in numbers.items()}
 
     def weigh(self, query: str) -> dict[str, float]:
-        """Return the words of a query with their weight, by how many chunks have them; the sum of all is 1."""
+        """Return the words of a query with their weight, by how few windows have them; the sum of all is 1."""
         words = sorted(frozenset(split_content_words(query)))
         rows, numbers = self._windows
         counts = [len(numbers.get(word, ())) or 0.5 for word in words]
@@ -225,8 +227,8 @@ class Search(NamedTuple):
 
 def _share_words(weights: dict[str, float], text: str) -> float:
     """Return the largest share of the weights that the words of a window of a text have."""
-    windows = _split_windows(text[:MAX_CHUNK_SIZE])
-    shares = (math.fsum(weight for word, weight in weights.items() if word in words) for words in windows)
+    parts = _split_windows(text[:MAX_CHUNK_SIZE])
+    shares = (math.fsum(weight for word, weight in weights.items() if word in words) for words in parts)
     return round(max(shares, default=0.0), 6)
 
 

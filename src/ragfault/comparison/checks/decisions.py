@@ -1,4 +1,4 @@
-"""Decisions on checks: which are shown to have risen, the faults of these, and their sentences."""
+"""Decisions on checks: which counts surely rose, the faults that follow, and their sentences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_defect(metric: str) -> bool:
 
 
 def is_shown_rise(change: MetricChange, alpha: float) -> bool:
-    """Return whether a check is shown to have risen."""
+    """Return whether the traces that show a check became significantly more."""
     return change.rises and change.adjusted is not None and change.adjusted <= alpha
 
 

@@ -28,7 +28,7 @@ class Check(Struct, frozen=True, kw_only=True):
     metric: str
     layer: FaultLayer
     branch: str
-    """Of the tree; one that begins with 0 stands before it."""
+    """The branch of the decision tree to which it belongs; those that begin with 0 come before the tree."""
     title: str
     fact: str = ""
     """What is so, with places for the share of traces, that before, and p."""

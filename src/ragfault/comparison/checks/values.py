@@ -71,7 +71,7 @@ def _to_values(shown: Mask, undefined: Mask) -> Values:
 
 
 def _measure_defects(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
-    """Return the values of each defect on both sides, where both answer; none is told of an answer that is the same."""
+    """Return the values of each defect on both sides, where both answer; an answer that is the same shows none."""
     rows = [paired.paired_rows(side) for side in (0, 1)]
     blank = paired.contents[0].blank[rows[0]] | paired.contents[1].blank[rows[1]]
     places = np.flatnonzero(~blank & ~(paired.pairing.same_answers & paired.pairing.same_chunks))

@@ -122,7 +122,7 @@ class ThresholdEvidence(NamedTuple):
 
     interval: Interval | None
     share: float
-    """Of the traces or queries, those with a value."""
+    """The share of the traces or queries that have a value."""
     lacking: str
     """Why the others have none, in words."""
     unit: str
@@ -207,7 +207,7 @@ def _check_share(threshold: Threshold) -> None:
 
 
 def _decide_threshold(table: RunTable, threshold: Threshold, coverage: float) -> ThresholdDecision:
-    """Decide on a threshold by the interval of its evidence; what keeps it from passing is said before the figures."""
+    """Decide on a threshold by the interval of its evidence; the reason begins with what keeps it from passing."""
     subject = next((name for name in SUBJECT_STATISTICS if name == threshold.metric), None)
     if subject is not None:
         aggregate, evidence = _read_subject(table, threshold, subject)

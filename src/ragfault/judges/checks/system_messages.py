@@ -13,7 +13,8 @@ from ragfault.text.normalization import split_content_words
 MARK = re.compile(r"[{}<>\[\]\"_=/\\]|\b[45]\d\d\b")
 """A mark of code, or a number as errors of the web have them."""
 OWN_WORDS = 0.5
-"""Share of the words of a text that are known, from which it is an answer: who asks about errors is told of some."""
+"""A text with at least this share of known words is an answer: answers to questions about errors look like messages.
+Chosen, not measured."""
 MAX_LENGTH = 400
 """Characters whose marks and words are read."""
 MAX_WORDS = 60
